@@ -1,0 +1,35 @@
+/* Mutexes with ranks. A thread takes mutexes in strictly ascending rank; debug builds check it.
+ * They guard a few instructions each (queues, the slow log): nothing waits or does I/O under one.
+ * Shard locks are not mutexes: see engine/lockset.h. */
+#ifndef KV_BASE_LOCK_H
+#define KV_BASE_LOCK_H
+
+#include "base/compiler.h"
+#include <pthread.h>
+
+enum kv_lock_rank {
+    KV_RANK_GATE = 10,       /* queue of exclusive commands */
+    KV_RANK_SHARD_WAIT = 20, /* a shard's list of parked connections */
+    KV_RANK_STREAM = 30,     /* readers of the change stream */
+    KV_RANK_BACKGROUND = 40, /* queue of the background thread */
+    KV_RANK_SLOWLOG = 50,
+    KV_RANK_MEM = 60, /* list of memory slots */
+    KV_RANK_LOG = 70,
+};
+
+struct kv_mutex {
+    pthread_mutex_t mutex;
+    enum kv_lock_rank rank;
+};
+
+#define KV_MUTEX_INIT(r)                                                                           \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, (r)                                                             \
+    }
+
+void kv_mutex_init(struct kv_mutex *m, enum kv_lock_rank rank);
+void kv_mutex_release(struct kv_mutex *m);
+void kv_mutex_lock(struct kv_mutex *m);
+void kv_mutex_unlock(struct kv_mutex *m);
+
+#endif

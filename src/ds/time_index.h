@@ -1,0 +1,52 @@
+/* Index of due times: an ordered multiset of records {when, position}, a B+-tree with leaves of 512
+ * bytes (41 records of 12 bytes) and inner nodes of 512 bytes. The expiry index of a shard's
+ * database; one record per key with a time to live, moved when that time changes.
+ *
+ *   when      milliseconds of Unix time, 0 .. 2^48 - 1
+ *   position  the hash position of the key (ds/table.h), 0 .. 2^41 - 1
+ *
+ * Order: by when, then position. Equal records may occur more than once. Appending in ascending
+ * order leaves leaves full (the rightmost leaf splits at its end), random order about 70 % full.
+ * Removal merges neighbours whose sum fits three quarters of a node. Threads: the caller
+ * serialises.
+ */
+#ifndef KV_DS_TIME_INDEX_H
+#define KV_DS_TIME_INDEX_H
+
+#include "base/err.h"
+#include "mem/mem.h"
+
+#define KV_TIME_INDEX_WHEN_MAX (((uint64_t)1 << 48) - 1)
+
+struct kv_time_index_node;
+
+struct kv_time_index {
+    struct kv_time_index_node *root; /* NULL while empty: costs nothing */
+    uint64_t count;                  /* records */
+    uint64_t node_count;             /* nodes of 512 bytes */
+    uint64_t first_when;             /* smallest `when`; UINT64_MAX while empty */
+    unsigned __int128 when_sum;      /* sum of all `when`, for averages */
+    uint32_t height;
+};
+
+void kv_time_index_init(struct kv_time_index *x);
+void kv_time_index_release(struct kv_time_index *x); /* frees all nodes */
+
+/* KV_ERR_NOMEM: nothing changed. */
+enum kv_err kv_time_index_insert(struct kv_time_index *x, uint64_t when,
+                                 uint64_t position) KV_MUST_CHECK;
+
+/* The record must be present (asserted). Never fails. */
+void kv_time_index_remove(struct kv_time_index *x, uint64_t when, uint64_t position);
+
+/* remove(old) then insert(new), atomically: KV_ERR_NOMEM leaves the old record. */
+enum kv_err kv_time_index_move(struct kv_time_index *x, uint64_t old_when, uint64_t new_when,
+                               uint64_t position) KV_MUST_CHECK;
+
+/* Smallest record; false while empty. */
+bool kv_time_index_first(const struct kv_time_index *x, uint64_t *when, uint64_t *position);
+
+size_t kv_time_index_memory(const struct kv_time_index *x);
+void kv_time_index_check(const struct kv_time_index *x);
+
+#endif

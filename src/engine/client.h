@@ -1,0 +1,98 @@
+/* A client connection as the engine sees it. The body is public for cmd/ (CLIENT, HELLO, AUTH) and
+ * admin/ (INFO); everything here belongs to the connection's worker, or to whoever runs in
+ * KV_MODE_STOP. */
+#ifndef KV_ENGINE_CLIENT_H
+#define KV_ENGINE_CLIENT_H
+
+#include "base/slice.h"
+#include "mem/arena.h"
+#include "net/loop.h"
+#include "proto/out.h"
+#include "proto/parse.h"
+
+struct kv_worker;
+struct kv_tx;
+
+enum kv_client_flags {
+    KV_CLIENT_AUTHENTICATED = 1u << 0,
+    KV_CLIENT_MULTI = 1u << 1,           /* MULTI seen: commands are queued */
+    KV_CLIENT_DIRTY_EXEC = 1u << 2,      /* a queued command was wrong: EXEC aborts */
+    KV_CLIENT_CLOSE_AFTER = 1u << 3,     /* close when the output is sent (QUIT, protocol error) */
+    KV_CLIENT_CLOSE_NOW = 1u << 4,       /* close as soon as its worker gets to it */
+    KV_CLIENT_REPLY_OFF = 1u << 5,       /* CLIENT REPLY OFF */
+    KV_CLIENT_REPLY_SKIP_NEXT = 1u << 6, /* CLIENT REPLY SKIP was this command */
+    KV_CLIENT_REPLY_SKIP = 1u << 7,      /* the command that runs now has no reply */
+    KV_CLIENT_NO_EVICT = 1u << 8,
+    KV_CLIENT_NO_TOUCH = 1u << 9,
+    KV_CLIENT_UNIX = 1u << 10,         /* came over the unix socket */
+    KV_CLIENT_PARKED = 1u << 11,       /* waits for a shard, the gate or space; in a queue */
+    KV_CLIENT_PAUSED = 1u << 12,       /* waits for the end of CLIENT PAUSE */
+    KV_CLIENT_WRITE_WAIT = 1u << 13,   /* the socket takes no more: waits for writability */
+    KV_CLIENT_VIRTUAL = 1u << 14,      /* no socket: fed and read by the library's user */
+    KV_CLIENT_READ_OFF = 1u << 15,     /* read interest taken back while suspended */
+    KV_CLIENT_QUEUED_FLUSH = 1u << 16, /* in the worker's list of outputs to send */
+    KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
+    KV_CLIENT_SOFT_LIMIT = 1u << 18,   /* over the soft output limit since soft_since_ms */
+};
+
+/* Where a connection waits while KV_CLIENT_PARKED. */
+enum kv_park { KV_PARK_NONE = 0, KV_PARK_SHARD, KV_PARK_GATE, KV_PARK_ALONE, KV_PARK_STREAM };
+
+struct kv_client {
+    struct kv_io io;          /* socket; io.fd is -1 for a virtual client */
+    uint64_t id;              /* CLIENT ID: never reused, ascending */
+    struct kv_worker *worker; /* owner */
+    uint32_t flags;           /* enum kv_client_flags */
+    uint32_t db;              /* selected database */
+    uint8_t resp;             /* 2 or 3 */
+    uint8_t park;             /* enum kv_park */
+    uint8_t park_rounds;      /* how often parked for one command; at 8 it takes the gate */
+    uint32_t park_shard;      /* KV_PARK_SHARD: which */
+
+    /* input: leftover bytes between reads; NULL when there are none */
+    char *in;      /* owned block of in_capacity bytes */
+    size_t in_len; /* filled bytes */
+    size_t in_capacity;
+    struct kv_parse_state *partial; /* a large command that is not complete yet, or NULL */
+
+    struct kv_out out; /* replies on their way */
+
+    struct kv_tx *tx;                        /* MULTI queue and watches; NULL without either */
+    struct kv_client *next, *prev;           /* the worker's list of clients */
+    struct kv_client *queue_next;            /* flush list */
+    struct kv_client *close_next;            /* close list */
+    struct kv_client *wait_next, *wait_prev; /* queue it is parked in */
+
+    char *name;                   /* CLIENT SETNAME; NULL when unset; name_len + 1 bytes */
+    char *lib_name, *lib_version; /* CLIENT SETINFO; NULL when unset; strlen + 1 bytes */
+    char *peer;                   /* "127.0.0.1:4711", "[::1]:4711" or the unix path; strlen + 1 */
+    char *local;                  /* own address, likewise */
+    int64_t created_ms;           /* wall time */
+    int64_t active_ms;            /* wall time of the last command or bytes */
+    int64_t soft_since_ms;        /* over the soft output limit since; 0 = not */
+    const struct kv_command *last_cmd; /* for CLIENT LIST; NULL before the first */
+    uint64_t commands;                 /* tot-cmds */
+    uint64_t bytes_in, bytes_out;      /* tot-net-in, tot-net-out */
+    void *user_data;                   /* of a virtual client's owner */
+};
+
+/* Bytes held for this client (tot-mem): structure, input, output, transaction. */
+size_t kv_client_memory(const struct kv_client *c);
+
+/* Closes at the next safe point. Owner worker or KV_MODE_STOP. */
+void kv_client_close_soon(struct kv_client *c);
+
+/* Replaces *field by a copy of the text ("" or len 0: NULL). */
+void kv_client_set_text(char **field, struct kv_slice text);
+
+/* Back to a fresh connection's state, but for name of library, id and address (RESET): MULTI
+ * dropped, watches gone, RESP2, database 0, reply on, name cleared, authenticated as the server
+ * demands. */
+void kv_client_reset(struct kv_client *c);
+
+/* MULTI queue length and watched keys, for CLIENT LIST (multi=-1 outside MULTI). */
+int kv_client_multi_length(const struct kv_client *c);
+int kv_client_watch_count(const struct kv_client *c);
+size_t kv_client_multi_memory(const struct kv_client *c);
+
+#endif

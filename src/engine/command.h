@@ -1,0 +1,120 @@
+/* What a command is: metadata from commands/*.json, turned into a constant table by
+ * tools/gen_commands.py (src/cmd/table.c). The engine knows commands only through this. */
+#ifndef KV_ENGINE_COMMAND_H
+#define KV_ENGINE_COMMAND_H
+
+#include "base/slice.h"
+
+struct kv_call;
+struct kv_command;
+
+typedef void (*kv_cmd_fn)(struct kv_call *call);
+
+/* Flags as COMMAND INFO names them, plus the engine's own (from KV_CMD_ENGINE on). */
+enum kv_cmd_flags {
+    KV_CMD_WRITE = 1u << 0,
+    KV_CMD_READONLY = 1u << 1,
+    KV_CMD_DENYOOM = 1u << 2,
+    KV_CMD_ADMIN = 1u << 3,
+    KV_CMD_PUBSUB = 1u << 4,
+    KV_CMD_NOSCRIPT = 1u << 5,
+    KV_CMD_BLOCKING = 1u << 6,
+    KV_CMD_LOADING = 1u << 7,
+    KV_CMD_STALE = 1u << 8,
+    KV_CMD_SKIP_MONITOR = 1u << 9,
+    KV_CMD_SKIP_SLOWLOG = 1u << 10,
+    KV_CMD_ASKING = 1u << 11,
+    KV_CMD_FAST = 1u << 12,
+    KV_CMD_NO_AUTH = 1u << 13,
+    KV_CMD_MAY_REPLICATE = 1u << 14,
+    KV_CMD_NO_ASYNC_LOADING = 1u << 15,
+    KV_CMD_NO_MULTI = 1u << 16,
+    KV_CMD_MOVABLEKEYS = 1u << 17,
+    KV_CMD_ALLOW_BUSY = 1u << 18,
+    KV_CMD_PROTECTED = 1u << 19,
+    KV_CMD_TOUCHES_ARBITRARY_KEYS = 1u << 20,
+    KV_CMD_ALL_DBS = 1u << 21,
+    KV_CMD_SENTINEL = 1u << 22,     /* accepted in the data, not shown */
+    KV_CMD_EXPERIMENTAL = 1u << 23, /* not shown */
+    /* engine */
+    KV_CMD_BATCH = 1u << 24, /* plain keyed: may run inside a look-ahead batch */
+};
+
+/* What a command needs before it runs. EXEC takes the strongest of its queue. */
+enum kv_cmd_mode {
+    KV_MODE_FREE = 0,   /* nothing of the keyspace (PING, CLIENT ID) */
+    KV_MODE_KEYS = 1,   /* the shards of its keys */
+    KV_MODE_SHARDS = 2, /* visits shards one by one with kv_call_lock_shard (SCAN, RANDOMKEY) */
+    KV_MODE_ALONE =
+        3, /* the gate: no other worker is inside the keyspace (KEYS, DBSIZE, FLUSHALL) */
+    KV_MODE_STOP = 4, /* the gate, and all other workers stand at a loop boundary (CLIENT LIST/KILL,
+                       * CONFIG, INFO): other workers' clients and all options may be touched */
+};
+
+enum kv_keyspec_begin { KV_BEGIN_INDEX, KV_BEGIN_KEYWORD };
+enum kv_keyspec_find { KV_FIND_RANGE, KV_FIND_KEYNUM };
+
+/* Key specification flags as COMMAND GETKEYSANDFLAGS names them. */
+enum kv_keyspec_flags {
+    KV_KEY_RO = 1u << 0,
+    KV_KEY_RW = 1u << 1,
+    KV_KEY_OW = 1u << 2,
+    KV_KEY_RM = 1u << 3,
+    KV_KEY_ACCESS = 1u << 4,
+    KV_KEY_UPDATE = 1u << 5,
+    KV_KEY_INSERT = 1u << 6,
+    KV_KEY_DELETE = 1u << 7,
+    KV_KEY_NOT_KEY = 1u << 8,
+    KV_KEY_INCOMPLETE = 1u << 9,
+    KV_KEY_VARIABLE_FLAGS = 1u << 10,
+};
+
+struct kv_keyspec {
+    uint32_t flags;      /* enum kv_keyspec_flags */
+    uint8_t begin;       /* enum kv_keyspec_begin */
+    uint8_t find;        /* enum kv_keyspec_find */
+    int16_t begin_index; /* INDEX: argument; KEYWORD: where to start searching (negative: from the
+                            end) */
+    const char *begin_keyword; /* KEYWORD only, upper case */
+    /* RANGE: last (relative to begin, negative from the end), step, limit.
+     * KEYNUM: index of the number, first key (both relative to begin), step. */
+    int16_t a, b, c;
+    const char *notes; /* or NULL */
+};
+
+struct kv_command {
+    const char *name;      /* lower case; of a subcommand only its own word ("get") */
+    const char *full_name; /* "get", "config|get" */
+    kv_cmd_fn fn;          /* NULL for a container that needs a subcommand */
+    int16_t arity;         /* as COMMAND INFO prints it; negative: at least */
+    uint16_t id;           /* dense, 0 .. kv_command_table.count - 1, subcommands included */
+    uint32_t flags;        /* enum kv_cmd_flags */
+    uint8_t mode;          /* enum kv_cmd_mode */
+    uint8_t keyspec_count;
+    uint16_t sub_count;
+    int16_t first_key, last_key, key_step; /* legacy triple of COMMAND INFO */
+    const struct kv_keyspec *keyspecs;
+    const struct kv_command *subs;      /* sorted by name */
+    const struct kv_command *parent;    /* of a subcommand */
+    uint32_t acl_categories;            /* bit i = kv_acl_category_names[i] in cmd/table.c */
+    const char *const *tips;            /* NULL-terminated, or NULL */
+    const struct kv_command_docs *docs; /* cmd/docs.h; unknown to the engine */
+};
+
+/* The whole table, handed to the engine when it is created. */
+struct kv_command_table {
+    const struct kv_command *commands; /* top level, sorted by name */
+    uint32_t command_count;            /* top level */
+    uint32_t id_count;                 /* with subcommands */
+};
+
+/* Finds positions of the keys of a command line: writes up to `max` argument indexes (and their
+ * spec's flags, when not NULL), returns how many there are, or -1 when the arguments do not fit the
+ * specification (the command will answer with its own error). */
+int kv_command_keys(const struct kv_command *cmd, const struct kv_slice *argv, int argc,
+                    int *index_out, uint32_t *flags_out, int max);
+
+/* Subcommand by name (any case) or NULL. */
+const struct kv_command *kv_command_sub(const struct kv_command *cmd, struct kv_slice name);
+
+#endif

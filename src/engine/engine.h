@@ -1,0 +1,151 @@
+/* The engine: keyspace, workers and clients, usable as a library without a socket.
+ *
+ * Life cycle
+ *   kv_engine_create    builds store and workers; no thread runs yet
+ *   kv_engine_listen    opens the sockets that options name (a library user leaves it out)
+ *   kv_engine_run       starts workers 1.. as threads and runs worker 0 on the caller's thread,
+ * until kv_engine_stop; then joins them kv_engine_destroy   frees everything; kv_mem_used_dataset
+ * is then what it was before
+ *
+ * Library use without kv_engine_run: attach one thread to each worker with kv_worker_attach, make
+ * virtual clients, feed them bytes, call kv_worker_poll until their output is complete.
+ */
+#ifndef KV_ENGINE_ENGINE_H
+#define KV_ENGINE_ENGINE_H
+
+#include "base/err.h"
+#include "engine/client.h"
+#include "engine/command.h"
+#include "engine/options.h"
+#include "store/store.h"
+
+struct kv_engine;
+struct kv_worker;
+
+struct kv_engine *kv_engine_create(const struct kv_options *options,
+                                   const struct kv_command_table *table);
+void kv_engine_destroy(struct kv_engine *e);
+
+/* Opens the listening sockets. On failure *what tells which address (static text), errno why. */
+enum kv_err kv_engine_listen(struct kv_engine *e, char what[256]) KV_MUST_CHECK;
+
+void kv_engine_run(struct kv_engine *e);
+void kv_engine_stop(struct kv_engine *e); /* any thread, async-signal-safe */
+
+struct kv_options *kv_engine_options(struct kv_engine *e); /* changed in KV_MODE_STOP only */
+struct kv_store *kv_engine_store(struct kv_engine *e);
+const struct kv_command_table *kv_engine_commands(struct kv_engine *e);
+uint32_t kv_engine_worker_count(const struct kv_engine *e);
+struct kv_worker *kv_engine_worker(struct kv_engine *e, uint32_t index);
+
+/* Command by name (any case), with subcommand when the container needs one: *cmd is the container
+ * and *sub the subcommand or NULL. Top-level name unknown: returns NULL. */
+const struct kv_command *kv_engine_command(const struct kv_engine *e, struct kv_slice name);
+
+/* Periodic work that folders above add: called on worker 0 about `hz` times a second, and hooks for
+ * events. Set before kv_engine_run. */
+struct kv_engine_hooks {
+    void (*cron)(struct kv_engine *e, void *arg); /* every 1000 / hz ms, worker 0 */
+    void *arg;
+};
+void kv_engine_set_hooks(struct kv_engine *e, const struct kv_engine_hooks *hooks);
+
+/* --- statistics: single-writer slots per worker, summed on demand --- */
+struct kv_worker_stats {
+    kv_stat commands;             /* executed */
+    kv_stat connections;          /* accepted */
+    kv_stat rejected_connections; /* over maxclients */
+    kv_stat clients;              /* connected now */
+    kv_stat net_input_bytes, net_output_bytes;
+    kv_stat loops;                   /* iterations of the event loop */
+    kv_stat busy_ns;                 /* time outside waiting */
+    kv_stat batches, batch_commands; /* look-ahead batches and what ran in them */
+    kv_stat lock_spins;              /* shard locks that were not free at once */
+    kv_stat lock_parks;              /* connections parked at a shard */
+    kv_stat gate_parks;              /* connections parked at the gate */
+    kv_stat gate_closes;             /* exclusive commands */
+    kv_stat world_stops;
+    kv_stat hold_ns_max; /* longest time that shard locks were held by commands */
+    kv_stat query_buffer_limit_disconnections;
+    kv_stat output_limit_disconnections;
+    kv_stat error_replies;
+    kv_stat input_buffer_max, output_buffer_max; /* recent peaks, bytes */
+    kv_stat stream_bytes;                        /* written to the change stream */
+    kv_stat moved_clients;                       /* handed to another worker */
+    kv_stat timeouts;                            /* idle connections closed */
+};
+
+/* Sum over workers of one counter, by offset: kv_engine_stat(e, offsetof(struct kv_worker_stats,
+ * x)). Fields named *_max are the maximum instead. Any thread. */
+uint64_t kv_engine_stat(const struct kv_engine *e, size_t field_offset);
+uint64_t kv_engine_store_stat(const struct kv_engine *e, size_t field_offset); /* kv_store_stats */
+
+/* Per command. */
+struct kv_command_stats {
+    kv_stat calls, ticks, rejected, failed;
+};
+void kv_engine_command_stat(const struct kv_engine *e, uint16_t command_id, uint64_t *calls,
+                            uint64_t *usec, uint64_t *rejected, uint64_t *failed);
+
+/* Visits the error codes seen ("ERR", "WRONGTYPE") with their counts. [KV_MODE_STOP] */
+void kv_engine_each_error(struct kv_engine *e,
+                          void (*visit)(void *arg, const char *code, uint64_t count), void *arg);
+void kv_engine_reset_stats(struct kv_engine *e); /* [KV_MODE_STOP] CONFIG RESETSTAT */
+
+/* --- clients, all [KV_MODE_STOP] --- */
+void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *c, void *arg),
+                           void *arg);
+
+/* CLIENT PAUSE: until `until_ms` of wall time commands (all, or only writes) wait. [KV_MODE_STOP]
+ */
+void kv_engine_pause(struct kv_engine *e, int64_t until_ms, bool all);
+void kv_engine_unpause(struct kv_engine *e);
+
+/* Frees something big on the background thread, in order; fn must not touch shards. Any thread. */
+void kv_engine_background(struct kv_engine *e, void (*fn)(void *arg), void *arg);
+uint64_t kv_engine_background_pending(const struct kv_engine *e);
+uint64_t kv_engine_background_done(const struct kv_engine *e);
+
+/* Time from kv_engine_create in seconds, and instantaneous rates over the last seconds. */
+int64_t kv_engine_uptime_seconds(const struct kv_engine *e);
+uint64_t kv_engine_ops_per_second(const struct kv_engine *e);
+void kv_engine_net_rates(const struct kv_engine *e, double *input_kbps, double *output_kbps);
+
+/* --- slow log, any thread --- */
+struct kv_slowlog_entry {
+    uint64_t id;
+    int64_t time_s; /* Unix time */
+    uint64_t usec;
+    int argc;              /* at most 32, long ones cut as Redis does */
+    struct kv_slice *argv; /* owned by the entry */
+    struct kv_slice peer, name;
+};
+/* Visits newest first, at most `max`; under the slow log's mutex: copy, do not wait. */
+void kv_engine_slowlog_each(struct kv_engine *e, uint64_t max,
+                            void (*visit)(const struct kv_slowlog_entry *entry, void *arg),
+                            void *arg);
+uint64_t kv_engine_slowlog_len(struct kv_engine *e);
+void kv_engine_slowlog_reset(struct kv_engine *e);
+void kv_engine_slowlog_trim(struct kv_engine *e); /* after slowlog-max-len changed */
+
+/* --- library use --- */
+void kv_worker_attach(struct kv_worker *w); /* the calling thread becomes this worker's */
+void kv_worker_detach(struct kv_worker *w);
+struct kv_client *kv_client_create_virtual(struct kv_worker *w);
+/* Feeds request bytes and executes what is complete (or parks). Worker's thread. */
+void kv_client_feed(struct kv_client *c, const char *bytes, size_t len);
+/* Output collected so far as chunks (c->out); the user sends or drops it with kv_out_advance. */
+void kv_client_destroy(struct kv_client *c);
+/* Drains the inbox, resumes parked clients, does periodic work; waits up to timeout_ms. */
+void kv_worker_poll(struct kv_worker *w, int timeout_ms);
+
+/* --- change stream --- */
+/* Every write in deterministic form as RESP commands, with SELECT where the database changes. A
+ * reader exists from open to close; without one nothing is written or kept. */
+struct kv_stream_reader;
+struct kv_stream_reader *kv_stream_open(struct kv_engine *e); /* [alone or before workers run] */
+/* Copies up to `max` published bytes; 0 when there are none now. One thread per reader. */
+size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max);
+void kv_stream_close(struct kv_stream_reader *r); /* [alone or after workers ended] */
+
+#endif

@@ -1,0 +1,63 @@
+/* Options that the engine and the folders above it read. admin/config fills them from arguments,
+ * file and CONFIG SET. Written before the workers start or in KV_MODE_STOP; read by workers between
+ * their stop points, so plain reads are safe. Strings are owned by admin/config and never NULL. */
+#ifndef KV_ENGINE_OPTIONS_H
+#define KV_ENGINE_OPTIONS_H
+
+#include "base/compiler.h"
+
+#define KV_BIND_MAX 16
+
+enum kv_client_class { KV_CLASS_NORMAL, KV_CLASS_REPLICA, KV_CLASS_PUBSUB, KV_CLASS_COUNT };
+
+struct kv_output_limit {
+    uint64_t hard_bytes; /* 0: none */
+    uint64_t soft_bytes; /* 0: none */
+    uint64_t soft_seconds;
+};
+
+struct kv_options {
+    /* fixed after the start */
+    uint32_t threads;              /* workers, 1 and up; `auto` is resolved by admin/config */
+    uint32_t shards;               /* 0: chosen from threads */
+    uint32_t databases;            /* default 16 */
+    uint32_t port;                 /* 6379; 0: no TCP */
+    const char *bind[KV_BIND_MAX]; /* as written, a leading '-' means: may be missing */
+    uint32_t bind_count;
+    const char *unixsocket;  /* "" : none */
+    uint32_t unixsocketperm; /* 0: leave */
+    uint32_t tcp_backlog;    /* 511 */
+    bool daemonize;
+    const char *pidfile;
+    const char *dir; /* "" : stay */
+    const char *logfile;
+    const char *syslog_ident;
+    bool syslog_enabled;
+    uint32_t syslog_facility;
+    const char *enable_debug_command; /* no, yes, local */
+
+    /* changeable */
+    uint32_t loglevel;              /* enum kv_log_level */
+    uint32_t maxclients;            /* 10,000 */
+    uint32_t timeout_seconds;       /* 0: never */
+    uint32_t tcp_keepalive_seconds; /* 300 */
+    bool protected_mode;
+    const char *requirepass;            /* "" : none */
+    uint64_t proto_max_bulk_len;        /* 512 MiB */
+    uint64_t client_query_buffer_limit; /* 1 GiB */
+    struct kv_output_limit output_limit[KV_CLASS_COUNT];
+    uint32_t hz;                        /* 10 */
+    uint32_t lookahead;                 /* 16: commands parsed ahead; 1 switches batches off */
+    int64_t slowlog_log_slower_than_us; /* 10,000; negative: off; 0: all */
+    uint32_t slowlog_max_len;           /* 128 */
+    bool lazyfree_user_flush;           /* FLUSHALL without word is ASYNC */
+    bool active_expire;                 /* DEBUG SET-ACTIVE-EXPIRE */
+    uint32_t lfu_log_factor, lfu_decay_time;
+    bool maxmemory_policy_lfu;  /* access clock counts frequency */
+    uint64_t stream_ring_bytes; /* change stream ring, 16 MiB; power of two */
+};
+
+/* Sets every field to its default. */
+void kv_options_default(struct kv_options *o);
+
+#endif

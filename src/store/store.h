@@ -1,0 +1,244 @@
+/* The keyspace: shards of databases of entries.
+ *
+ * Terms
+ *   shard   owns the entries whose hash ends in its number, in all databases: their tables, expiry
+ *           indexes and watch records. `lock` in engine/ guards it.
+ *   view    through what a command sees the keyspace: database, time of the batch, statistics slot.
+ *   due     an entry whose time to live has passed; it is never visible: whoever meets it under the
+ *           lock removes it (event `expired`), else the home worker's expiry slice does
+ *   change  every alteration is announced by kv_store_changed, once per key and event
+ *
+ * Threads: a function that takes a key or entry needs the lock of the key's shard; those marked
+ * [alone] need the gate (all other workers outside). With one thread there is nothing to hold.
+ *
+ * Failure: what may run out of memory returns KV_ERR_NOMEM and has then changed nothing.
+ */
+#ifndef KV_STORE_STORE_H
+#define KV_STORE_STORE_H
+
+#include "base/hash.h"
+#include "base/lock.h"
+#include "base/random.h"
+#include "base/stat.h"
+#include "ds/table.h"
+#include "ds/time_index.h"
+#include "store/entry.h"
+
+struct kv_shard;
+struct kv_store;
+struct kv_view;
+
+/* A key with its hash, computed once per command. Borrows the bytes. */
+struct kv_key {
+    const char *ptr;
+    size_t len;
+    uint64_t hash;
+};
+
+/* Classes of events, one bit each, as notify-keyspace-events will select them. */
+enum kv_event_class {
+    KV_EVENT_GENERIC = 1 << 0, /* g */
+    KV_EVENT_STRING = 1 << 1,  /* $ */
+    KV_EVENT_LIST = 1 << 2,    /* l */
+    KV_EVENT_SET = 1 << 3,     /* s */
+    KV_EVENT_HASH = 1 << 4,    /* h */
+    KV_EVENT_ZSET = 1 << 5,    /* z */
+    KV_EVENT_EXPIRED = 1 << 6, /* x */
+    KV_EVENT_EVICTED = 1 << 7, /* e */
+    KV_EVENT_STREAM = 1 << 8,  /* t */
+};
+
+/* What upper folders want to hear. All under the shard's lock; a NULL hook is not called. */
+struct kv_store_hooks {
+    /* a key changed: notifications, invalidation */
+    void (*changed)(struct kv_view *view, const struct kv_key *key, enum kv_event_class event_class,
+                    const char *event);
+    /* an entry was removed because it was due: the change stream says DEL / UNLINK */
+    void (*expired)(struct kv_view *view, const struct kv_key *key);
+};
+
+/* Statistics of the keyspace; one slot per worker, written by it alone. */
+struct kv_store_stats {
+    kv_stat hits, misses; /* lookups by reading commands */
+    kv_stat expired_keys;
+    kv_stat evicted_keys;
+    kv_stat dirty;         /* changes, as rdb_changes_since_last_save counts them */
+    kv_stat expire_slices; /* slices that removed something */
+    kv_stat slice_ns_max;  /* longest slice of expiry work */
+};
+
+enum kv_view_flags {
+    KV_VIEW_NO_TOUCH = 1,  /* leave the access clock alone (CLIENT NO-TOUCH, OBJECT) */
+    KV_VIEW_NO_EXPIRE = 2, /* due entries are invisible but stay (CLIENT PAUSE, a replica) */
+};
+
+struct kv_view {
+    struct kv_store *store;
+    struct kv_store_stats *stats; /* of the worker */
+    int64_t now_ms;               /* wall time of the batch */
+    uint64_t dirty;               /* changes since the caller set it to 0 */
+    void *owner;                  /* for the hooks: the worker */
+    uint32_t db;                  /* selected database */
+    uint32_t flags;               /* enum kv_view_flags */
+};
+
+struct kv_store_options {
+    uint32_t shard_count;    /* power of two, 1 to 4,096 */
+    uint32_t database_count; /* 1 to 65,535 */
+    struct kv_hash_key hash_key;
+};
+
+struct kv_store *kv_store_create(const struct kv_store_options *options);
+void kv_store_destroy(struct kv_store *s); /* frees all entries */
+void kv_store_set_hooks(struct kv_store *s, const struct kv_store_hooks *hooks); /* [alone] */
+
+uint32_t kv_store_shard_count(const struct kv_store *s);
+uint32_t kv_store_database_count(const struct kv_store *s);
+
+uint64_t kv_store_hash(const struct kv_store *s, const void *bytes, size_t len) KV_HOT;
+uint32_t kv_store_shard_of(const struct kv_store *s, uint64_t hash);
+
+KV_INLINE struct kv_key kv_store_key(const struct kv_store *s, struct kv_slice bytes)
+{
+    return (struct kv_key){bytes.ptr, bytes.len, kv_store_hash(s, bytes.ptr, bytes.len)};
+}
+
+/* Two-stage prefetch for batches and long key lists (see ds/table.h). Stage 2 needs the lock. */
+void kv_store_prefetch_bucket(const struct kv_view *v, uint64_t hash);
+void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash);
+
+/* --- looking up --- */
+
+/* For reading commands: counts a hit or miss, refreshes the access clock, removes a due entry. */
+struct kv_entry *kv_store_read(struct kv_view *v, const struct kv_key *k) KV_HOT;
+
+/* For writing commands: as kv_store_read without counting hits and misses. */
+struct kv_entry *kv_store_write(struct kv_view *v, const struct kv_key *k) KV_HOT;
+
+/* Neither statistics nor access clock; due entries are removed (TYPE, TTL, OBJECT, EXISTS). */
+struct kv_entry *kv_store_peek(struct kv_view *v, const struct kv_key *k);
+
+/* --- announcing --- */
+
+/* A key changed: watch records, v->dirty, statistics, hook. Once per key and event, after the
+ * change. `event` is Redis' notification name, a string constant. The key's shard in database
+ * v->db. */
+void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
+                      const char *event);
+
+/* --- changing; none of these announces: the command does --- */
+
+/* Sets a string, replacing any value of any type: as integer, embstr or raw by its bytes. `expiry`:
+ * ms, KV_NO_EXPIRY or KV_KEEP_EXPIRY. *existed (may be NULL) tells whether the key was there. */
+enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                         int64_t expiry, bool *existed) KV_MUST_CHECK KV_HOT;
+
+/* As kv_store_set for a received large block: takes over the caller's reference and sets *block to
+ * NULL on success. */
+enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
+                                    struct kv_bigstr **block, int64_t expiry,
+                                    bool *existed) KV_MUST_CHECK;
+
+/* Sets an integer; keeps the expiry of an existing key. In place when it already is one. */
+enum kv_err kv_store_set_int(struct kv_view *v, const struct kv_key *k, int64_t value,
+                             int64_t expiry) KV_MUST_CHECK;
+
+/* Opens a string for change in place: creates the key (no expiry) when e is NULL, makes the
+ * encoding raw, unshares, sets the length to `len` (old bytes kept up to it, new bytes zero) and
+ * returns the mutable bytes, valid until the next store call. `e` must be of type string. Greedy
+ * growth, so that a series of appends costs amortised O(1). */
+enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, struct kv_entry *e,
+                                 size_t len, char **bytes) KV_MUST_CHECK;
+
+/* Sets, keeps or removes (KV_NO_EXPIRY) the time to live; may move the entry: *e is updated. */
+enum kv_err kv_store_set_expiry(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                                int64_t expiry) KV_MUST_CHECK;
+
+/* Removes an entry and frees it (values of more than 64 elements go to the background hook). */
+void kv_store_delete(struct kv_view *v, const struct kv_key *k, struct kv_entry *e);
+
+/* Moves entry e of key `from` in v->db to key `to` in database `to_db`, with value and expiry,
+ * replacing what is there. Both shards locked. */
+enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct kv_entry *e,
+                          uint32_t to_db, const struct kv_key *to) KV_MUST_CHECK;
+
+/* Copies likewise; the source stays. */
+enum kv_err kv_store_copy(struct kv_view *v, struct kv_entry *e, uint32_t to_db,
+                          const struct kv_key *to) KV_MUST_CHECK;
+
+/* Access clock, for OBJECT IDLETIME / FREQ and for eviction. Seconds since last access. */
+uint64_t kv_entry_idle_seconds(const struct kv_entry *e, int64_t now_ms);
+
+/* --- the whole keyspace --- */
+
+uint64_t kv_store_size(const struct kv_store *s, uint32_t db);    /* [alone] keys, due included */
+uint64_t kv_store_expires(const struct kv_store *s, uint32_t db); /* [alone] keys with expiry */
+int64_t kv_store_average_ttl_ms(const struct kv_store *s, uint32_t db,
+                                int64_t now_ms);                        /* [alone] */
+uint64_t kv_store_table_memory(const struct kv_store *s, uint32_t db);  /* [alone] */
+uint64_t kv_store_expiry_memory(const struct kv_store *s, uint32_t db); /* [alone] */
+
+/* Detached tables of a flush: freed by kv_store_garbage_free, on any thread, without any lock. */
+struct kv_store_garbage;
+
+/* [alone] Empties a database (or all, db = UINT32_MAX): watch records of existing keys are touched;
+ * returns what is to be freed, or NULL when it was empty. */
+struct kv_store_garbage *kv_store_flush(struct kv_view *v, uint32_t db);
+void kv_store_garbage_free(struct kv_store_garbage *g);
+
+/* [alone] Exchanges two databases; touches watch records of keys that exist in either. */
+void kv_store_swap(struct kv_view *v, uint32_t a, uint32_t b);
+
+/* [alone] Visits every entry of a database that is not due. The visitor changes nothing. */
+void kv_store_each(struct kv_view *v, void (*visit)(struct kv_entry *e, void *arg), void *arg);
+
+/* SCAN within one shard (its lock held): entries of v->db from `position` on, about `count` of
+ * them, due ones skipped; returns the next position or KV_TABLE_POSITION_END. */
+uint64_t kv_store_scan_shard(struct kv_view *v, uint32_t shard, uint64_t position, uint64_t count,
+                             void (*visit)(struct kv_entry *e, void *arg), void *arg);
+
+/* Keys of v->db in one shard (its lock held). */
+uint64_t kv_store_shard_size(const struct kv_store *s, uint32_t shard, uint32_t db);
+
+/* A random entry of one shard that is not due, or NULL (its lock held; tries a bounded number). */
+struct kv_entry *kv_store_random(struct kv_view *v, uint32_t shard, struct kv_random *r);
+
+/* --- expiry --- */
+
+/* Removes due entries of a shard, all databases, until none is due or `deadline_ticks`
+ * (kv_clock_ticks) has passed; returns how many; *more tells whether due ones remain. Lock held. */
+uint64_t kv_store_expire_shard(struct kv_view *v, uint32_t shard, uint64_t deadline_ticks,
+                               bool *more);
+
+/* Smallest due time of a shard (lock held), INT64_MAX when nothing expires; and a lock-free hint of
+ * it, which may be late by one change in flight: read by the home worker without the lock. */
+int64_t kv_store_next_due_hint(const struct kv_store *s, uint32_t shard);
+
+/* --- WATCH --- */
+
+/* One watched key of one client; lives in the shard until unwatched. */
+struct kv_watch;
+
+/* Starts watching key k in v->db (a due entry is removed first, so it counts as absent).
+ * KV_ERR_NOMEM: nothing changed. */
+enum kv_err kv_store_watch(struct kv_view *v, const struct kv_key *k,
+                           struct kv_watch **out) KV_MUST_CHECK;
+
+/* True when the key was changed since kv_store_watch, or is due now. */
+bool kv_store_watch_dirty(struct kv_view *v, const struct kv_watch *w);
+void kv_store_unwatch(struct kv_store *s, struct kv_watch *w); /* frees w; shard lock held */
+uint32_t kv_watch_shard(const struct kv_watch *w);
+bool kv_watch_same(const struct kv_watch *w, uint32_t db, const struct kv_key *k);
+uint64_t kv_store_watched_keys(const struct kv_store *s); /* [alone] */
+
+/* --- digest and checks --- */
+
+/* [alone] 20-byte digest of all databases, independent of order; equal content, equal digest. */
+void kv_store_digest(struct kv_view *v, uint8_t out[20]);
+/* Digest of one value, without key and expiry. */
+void kv_entry_digest(const struct kv_entry *e, uint8_t out[20]);
+
+/* Debug [alone]: walks everything and asserts its invariants. */
+void kv_store_check(struct kv_store *s);
+
+#endif
