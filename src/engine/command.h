@@ -1,4 +1,4 @@
-/* What a command is: metadata from commands/*.json, turned into a constant table by
+/* What a command is: metadata from the JSON files in commands/, turned into a constant table by
  * tools/gen_commands.py (src/cmd/table.c). The engine knows commands only through this. */
 #ifndef KV_ENGINE_COMMAND_H
 #define KV_ENGINE_COMMAND_H
