@@ -1,0 +1,76 @@
+# Kvik's front door. `make help` lists what there is.
+#
+# One non-recursive build: mk/variants.mk says how each variant compiles, mk/build.mk how sources
+# become archives and the server, mk/test.mk how tests are built and run. Everything made lies in
+# $(BUILD)/<variant>/. `V=<variant>` chooses the variant of any target: make V=asan, make test-unit
+# V=tsan. Targets that need several variants call this file again with another V.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+
+PYTHON := /usr/bin/python3
+BUILD ?= build
+V ?= release
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: all
+all: server
+
+include mk/variants.mk
+include mk/build.mk
+include mk/test.mk
+
+.PHONY: run debug asan tsan install format lint clean deps help ci
+
+run: deps
+	@$(MAKE) --no-print-directory -j2 V=release server
+	@exec $(BUILD)/release/kvik-server $(ARGS)
+
+debug asan tsan:
+	@$(MAKE) --no-print-directory V=$@ server
+
+install:
+	@$(MAKE) --no-print-directory V=release server
+	install -D -m 755 $(BUILD)/release/kvik-server $(DESTDIR)$(PREFIX)/bin/kvik-server
+	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/kvik/LICENSE
+
+# The sources that clang-format owns: all C but what a generator writes.
+C_FILES = $(filter-out src/cmd/table.c,$(wildcard src/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch]))
+
+format:
+	clang-format -i $(C_FILES)
+
+lint:
+	@$(PYTHON) tools/lint.py --build $(BUILD)
+
+clean:
+	rm -rf $(BUILD)
+
+deps:
+	@tools/install-deps
+
+ci:
+	.ci/run
+
+help:
+	@echo 'make                 build the release variant: $(BUILD)/release/kvik-server'
+	@echo 'make run [ARGS=..]   install missing packages, build, start the server on port 6379'
+	@echo 'make test            install, build, run everything; last line: N passed, N failed'
+	@echo 'make debug|asan|tsan build another variant of the server'
+	@echo 'make test-unit       unit tests; F=mem: of one folder; T=test_glob: of one file'
+	@echo 'make test-server     server tests (pytest) with 1 and 4 threads; K=expr selects'
+	@echo 'make test-compare    random commands against the installed redis-server'
+	@echo 'make test-clients    node and hiredis programs'
+	@echo 'make fuzz T=resp TIME=60   search with libFuzzer; T=all: each target in turn'
+	@echo 'make bench           measure against the installed redis-server'
+	@echo 'make soak [TIME=..]  long run of the random tests with changing seeds'
+	@echo 'make coverage        lines reached by the unit and server tests'
+	@echo 'make lint, format    check the rules of STYLE.md; apply clang-format'
+	@echo 'make install PREFIX=/usr/local DESTDIR='
+	@echo 'make deps, clean, ci'
+	@echo
+	@echo 'V=<variant> works with every target: $(VARIANTS)'

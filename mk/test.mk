@@ -1,0 +1,123 @@
+# Test programs and how they run. tools/run-tests runs the suites, counts and prints the summary.
+#
+#   tests/unit/<folder>/test_*.c   one program each (Check), linked with the whole archive of its
+#                                  folder and with lower archives only
+#   tests/model/test_*.c           likewise, linked with everything
+#   tests/fuzz/fuzz_<target>.c     libFuzzer targets (make fuzz); replay.c runs their corpora
+#   tests/bench/*.c                programs of make bench, linked with everything
+#   tests/clients/*.c              hiredis programs; know nothing of our sources
+
+.PHONY: test test-unit test-server test-compare test-clients unit-programs model-programs \
+        replay-programs bench-programs client-programs fuzz fuzz-program bench soak coverage
+
+CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+TEST_CFLAGS = $(CFLAGS_ALL) -Itests -Itests/unit
+
+UNIT_SOURCES := $(wildcard tests/unit/*/test_*.c)
+ifneq ($(F),)
+UNIT_SOURCES := $(filter tests/unit/$(F)/%,$(UNIT_SOURCES))
+endif
+ifneq ($(filter test-unit unit-programs,$(MAKECMDGOALS)),)
+ifneq ($(T),)
+UNIT_SOURCES := $(filter %/$(T).c %/test_$(T).c,$(UNIT_SOURCES))
+endif
+endif
+UNIT_PROGRAMS := $(UNIT_SOURCES:tests/unit/%.c=$(B)/unit/%)
+MODEL_PROGRAMS := $(patsubst tests/model/%.c,$(B)/model/%,$(wildcard tests/model/test_*.c))
+FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+REPLAY_PROGRAMS := $(FUZZ_TARGETS:%=$(B)/fuzz/replay_%)
+BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
+CLIENT_PROGRAMS := $(patsubst tests/clients/%.c,$(B)/clients/%,$(wildcard tests/clients/*.c))
+
+unit-programs: $(UNIT_PROGRAMS)
+model-programs: $(MODEL_PROGRAMS)
+replay-programs: $(REPLAY_PROGRAMS)
+bench-programs: $(BENCH_PROGRAMS)
+client-programs: $(CLIENT_PROGRAMS)
+
+# Folder F whole, so that an object nobody refers to still has to find what it calls.
+define unit_rule
+$(B)/unit/$(1)/%: tests/unit/$(1)/%.c $(B)/lib$(1).a $(LOWER_$(1):%=$(B)/lib%.a) $(B)/.flags
+	@mkdir -p $$(@D)
+	@echo '  TEST  $$@'
+	@$$(CC) $$(TEST_CFLAGS) -MMD -MP -MF $$@.d -MT $$@ $$< $$(LDFLAGS_ALL) -o $$@ \
+	  -Wl,--whole-archive $(B)/lib$(1).a -Wl,--no-whole-archive \
+	  -Wl,--start-group $(LOWER_$(1):%=$(B)/lib%.a) -Wl,--end-group $$(CHECK_LIBS) $$(LIBS)
+endef
+$(foreach f,$(FOLDERS),$(eval $(call unit_rule,$(f))))
+
+$(B)/model/%: tests/model/%.c $(ARCHIVES) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  TEST  $@'
+	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(CHECK_LIBS) $(LIBS)
+
+$(B)/bench/%: tests/bench/%.c $(ARCHIVES) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  BENCH $@'
+	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+
+$(B)/clients/%: tests/clients/%.c $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  TEST  $@'
+	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ -lhiredis
+
+$(B)/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(ARCHIVES) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  TEST  $@'
+	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes tests/fuzz/replay.c $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+
+$(B)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(ARCHIVES) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  FUZZ  $@'
+	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+
+.PRECIOUS: $(B)/fuzz/fuzz_% $(B)/fuzz/replay_%
+
+-include $(wildcard $(B)/unit/*/*.d $(B)/model/*.d $(B)/bench/*.d $(B)/clients/*.d)
+
+# --- running ---
+
+# Without V the tests run in the debug variant (server tests: release), as their users expect.
+V_GIVEN := $(filter command line environment,$(origin V))
+RUN_TESTS = $(PYTHON) tools/run-tests --build $(BUILD)
+
+test: deps
+	@$(RUN_TESTS) all
+
+test-unit:
+	@$(RUN_TESTS) unit --variants $(if $(V_GIVEN),$(V),debug) --folder '$(F)' --file '$(T)'
+
+test-server:
+	@$(RUN_TESTS) server --variants $(if $(V_GIVEN),$(V),release) --select '$(K)'
+
+test-compare:
+	@$(RUN_TESTS) compare --variants $(if $(V_GIVEN),$(V),release) --select '$(K)'
+
+test-clients:
+	@$(RUN_TESTS) clients --variants $(if $(V_GIVEN),$(V),release)
+
+bench:
+	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
+	@$(PYTHON) tests/bench/bench.py $(ARGS)
+
+TIME ?= 60
+fuzz:
+	@[ -n '$(T)' ] || { echo 'make fuzz T=<target> TIME=<seconds>; targets: $(FUZZ_TARGETS) all'; exit 2; }
+	@for target in $(if $(filter all,$(T)),$(FUZZ_TARGETS),$(T)); do \
+	  $(MAKE) --no-print-directory -j2 V=fuzz $(BUILD)/fuzz/fuzz/fuzz_$$target; \
+	  mkdir -p $(BUILD)/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	  $(BUILD)/fuzz/fuzz/fuzz_$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=2048 \
+	    -artifact_prefix=$(BUILD)/fuzz/crash-$$target- \
+	    $(BUILD)/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
+	done
+
+# Random tests again and again with new seeds, under the sanitizers, for TIME seconds.
+soak:
+	@$(RUN_TESTS) soak --seconds $(TIME)
+
+coverage:
+	@$(RUN_TESTS) unit --variants coverage
+	@$(RUN_TESTS) server --variants coverage
+	@gcovr --root . --object-directory $(BUILD)/coverage --filter src/ --print-summary \
+	  --html-details $(BUILD)/coverage/report.html
+	@echo 'report: $(BUILD)/coverage/report.html'

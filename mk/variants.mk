@@ -1,0 +1,59 @@
+# Variants: what each is for, and its flags. Variables set here: CC, AR, CFLAGS_ALL, LDFLAGS_ALL,
+# LIBS.
+#
+#   release   what is shipped: -O2, link-time optimisation, assertions on
+#   debug     -O1, KV_DEBUG: costly checks, true sizes kept beside every block
+#   asan      debug checks with AddressSanitizer and UBSan, every block a real allocation
+#   tsan      debug checks with ThreadSanitizer, likewise
+#   coverage  -O0 with gcov counters
+#   fuzz      clang with libFuzzer, AddressSanitizer and UBSan
+
+VARIANTS := release debug asan tsan coverage fuzz
+ifeq ($(filter $(V),$(VARIANTS)),)
+$(error V=$(V) is no variant: $(VARIANTS))
+endif
+
+# make predefines CC as cc, so "?=" would never take effect.
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(V),fuzz)
+CC := clang
+endif
+CC_IS_CLANG := $(findstring clang,$(CC))
+
+WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+            -Wwrite-strings -Werror
+
+SANITIZE_ADDRESS := -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+                    -fno-omit-frame-pointer
+
+FLAGS_release := -O2 -g
+FLAGS_debug := -O1 -g3 -DKV_DEBUG -fno-omit-frame-pointer
+FLAGS_asan := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM $(SANITIZE_ADDRESS)
+FLAGS_tsan := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM -fsanitize=thread -fno-omit-frame-pointer
+FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -DKV_COVERAGE
+FLAGS_fuzz := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM -fsanitize=fuzzer-no-link $(SANITIZE_ADDRESS)
+
+LINK_asan := $(SANITIZE_ADDRESS)
+LINK_tsan := -fsanitize=thread
+LINK_coverage := --coverage
+LINK_fuzz := $(SANITIZE_ADDRESS)
+
+AR := ar
+ifeq ($(CC_IS_CLANG),)
+# gcc's own archiver: it keeps the symbol index of objects that hold only intermediate code.
+AR := gcc-ar
+FLAGS_release += -flto=auto -fno-fat-lto-objects
+LINK_release := -O2 -flto=auto
+# ThreadSanitizer does not know fences; the code under test uses none that it would need.
+FLAGS_tsan += -Wno-error=tsan
+endif
+
+CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -Isrc -pthread $(WARNINGS) $(FLAGS_$(V)) $(CFLAGS)
+LDFLAGS_ALL = -pthread $(LINK_$(V)) $(LDFLAGS)
+
+LIBS := -lxxhash -lm
+ifeq ($(findstring KV_MEM_SYSTEM,$(FLAGS_$(V))),)
+LIBS += -ljemalloc
+endif
