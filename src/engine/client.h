@@ -53,7 +53,7 @@ struct kv_client {
     char *in;      /* owned block of in_capacity bytes */
     size_t in_len; /* filled bytes */
     size_t in_capacity;
-    struct kv_parse_state *partial; /* a large command that is not complete yet, or NULL */
+    struct kv_partial *partial; /* a large command that is not complete yet, or NULL */
 
     struct kv_out out; /* replies on their way */
 
