@@ -453,11 +453,9 @@ def test_without_password_only_a_few_commands_work(start_server):
                                    b"NOAUTH Authentication required."
         assert conn.cmd("foo") == b"ERR unknown command 'foo', with args beginning with: "
         assert conn.cmd("GET") == b"ERR wrong number of arguments for 'get' command"
-        assert conn.cmd("HELLO", "3").code == b"NOAUTH"
-        assert conn.cmd("HELLO", "3") == \
-            b"NOAUTH HELLO must be called with the client already authenticated, otherwise the " \
-            b"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and " \
-            b"select the RESP protocol version at the same time"
+        text = conn.cmd("HELLO", "3").text
+        assert text.startswith(b"NOAUTH HELLO must be called with the client already authenticated")
+        assert text.endswith(b"select the RESP protocol version at the same time")
         assert conn.cmd("AUTH", "wrong") == \
             b"WRONGPASS invalid username-password pair or user is disabled."
         assert conn.cmd("AUTH", "default", "wrong").code == b"WRONGPASS"
