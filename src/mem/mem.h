@@ -21,6 +21,7 @@
 
 #include "base/assert.h"
 #include "base/compiler.h"
+#include <assert.h>
 
 enum kv_mem_owner {
     KV_MEM_ENTRY = 0,     /* entries of the keyspace: key, small value, metadata */
@@ -71,6 +72,7 @@ void *kv_mem_try_alloc_usable(size_t size, enum kv_mem_owner owner, size_t *usab
 
 /* Aligned to `align`, a power of two up to 4,096; freed by kv_mem_free_aligned. */
 void *kv_mem_alloc_aligned(size_t size, size_t align, enum kv_mem_owner owner);
+void *kv_mem_try_alloc_aligned(size_t size, size_t align, enum kv_mem_owner owner) KV_MUST_CHECK;
 void kv_mem_free_aligned(void *ptr, size_t size, size_t align, enum kv_mem_owner owner);
 
 /* ptr may be NULL (then nothing happens). */
@@ -82,8 +84,9 @@ void *kv_mem_realloc(void *ptr, size_t old_size, size_t new_size, enum kv_mem_ow
 void *kv_mem_try_realloc(void *ptr, size_t old_size, size_t new_size,
                          enum kv_mem_owner owner) KV_MUST_CHECK;
 
-/* Accounts a block to another owner (a received argument that becomes a value). */
-void kv_mem_reattribute(size_t size, enum kv_mem_owner from, enum kv_mem_owner to);
+/* Accounts a block to another owner (a received argument that becomes a value); size as for
+ * kv_mem_free. The block itself is told because debug builds note its owner beside it. */
+void kv_mem_reattribute(void *ptr, size_t size, enum kv_mem_owner from, enum kv_mem_owner to);
 
 /* Copy of a byte string with a terminator added: free with len + 1. */
 char *kv_mem_strdup(const char *bytes, size_t len, enum kv_mem_owner owner);
@@ -119,5 +122,9 @@ void kv_mem_malloc_stats(void (*write)(void *arg, const char *text), void *arg);
  * next), once; 0 switches off. Returns how many try allocations have happened since the last call.
  * Builds without KV_DEBUG return 0 and never fail. */
 uint64_t kv_mem_fail_try(uint64_t n);
+
+/* Counts a try allocation and tells whether it has to fail on purpose; called by the try functions,
+ * and by arenas for those that need no new chunk. False outside of debug builds. */
+bool kv_mem_try_refused(void);
 
 #endif

@@ -17,7 +17,7 @@ struct kv_bigstr {
     size_t len;        /* bytes in use */
     size_t block_size; /* of this allocation, header included */
     atomic_uint refs;  /* holders; freed when the last lets go */
-    uint8_t owner;     /* enum kv_mem_owner that pays now */
+    uint32_t owner;    /* enum kv_mem_owner that pays now */
     char data[];
 };
 
