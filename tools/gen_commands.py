@@ -173,10 +173,11 @@ def load_all():
             container = command["container"].lower()
             demand(container in commands, command["full_name"], "the container is not described")
             commands[container]["subs"].append(command)
-    top = sorted((c for c in commands.values() if "container" not in c), key=lambda c: c["name"])
+    top = sorted((c for c in commands.values() if "container" not in c),
+                 key=lambda c: c["full_name"])
     following = 0
     for command in top:
-        command["subs"].sort(key=lambda c: c["name"])
+        command["subs"].sort(key=lambda c: c["full_name"])
         demand(not command["subs"] or command["mode"] == "free", command["full_name"],
                "a container has mode free")
         for each in [command] + command["subs"]:
