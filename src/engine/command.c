@@ -159,7 +159,8 @@ int kv_command_keys(const struct kv_command *cmd, const struct kv_slice *argv, i
         return 0;
     const struct kv_keyspec *spec = cmd->keyspecs;
     bool one_key = cmd->keyspec_count == 1 && spec->begin == KV_BEGIN_INDEX &&
-                   spec->find == KV_FIND_RANGE && spec->a == 0;
+                   spec->find == KV_FIND_RANGE && spec->a == 0 &&
+                   (spec->flags & KV_KEY_NOT_KEY) == 0;
     if (KV_LIKELY(one_key)) {
         if (KV_UNLIKELY(spec->begin_index >= argc))
             return -1;

@@ -1,0 +1,258 @@
+/* Key specifications applied to command lines: kv_command_keys and kv_command_sub. */
+#include "engine/command.h"
+
+#include "unit.h"
+
+#define LINE_MAX_WORDS 32
+#define ONE_KEY(index, last, step_, limit_)                                                        \
+    {                                                                                              \
+        .flags = KV_KEY_RO, .begin = KV_BEGIN_INDEX, .begin_index = (index),                       \
+        .find = KV_FIND_RANGE, .a = (last), .b = (step_), .c = (limit_)                            \
+    }
+
+struct line {
+    struct kv_slice argv[LINE_MAX_WORDS];
+    int argc;
+};
+
+/* Splits at single spaces. */
+static struct line line_of(const char *text)
+{
+    struct line line = {.argc = 0};
+    for (const char *p = text; *p != '\0';) {
+        size_t len = strcspn(p, " ");
+        line.argv[line.argc++] = kv_slice(p, len);
+        p += len;
+        p += *p == ' ';
+    }
+    return line;
+}
+
+/* Runs the specifications over the line; compares the positions with `expected` ("1 3"), or the
+ * failure with NULL. */
+static void check_keys(const struct kv_keyspec *specs, int count, const char *text,
+                       const char *expected)
+{
+    struct kv_command cmd = {
+        .name = "x", .full_name = "x", .keyspecs = specs, .keyspec_count = (uint8_t)count};
+    struct line line = line_of(text);
+    int positions[LINE_MAX_WORDS];
+    uint32_t flags[LINE_MAX_WORDS];
+    int found = kv_command_keys(&cmd, line.argv, line.argc, positions, flags, LINE_MAX_WORDS);
+    if (expected == NULL) {
+        ck_assert_msg(found == -1, "'%s': %d instead of a failure", text, found);
+        return;
+    }
+    char actual[256] = "";
+    for (int i = 0; i < found; i++) {
+        ck_assert_uint_ne(flags[i], 0);
+        ck_assert_int_lt(positions[i], line.argc);
+        snprintf(actual + strlen(actual), 16, i == 0 ? "%d" : " %d", positions[i]);
+    }
+    ck_assert_str_eq(actual, expected);
+}
+
+START_TEST(finds_a_key_at_a_fixed_argument)
+{
+    static const struct kv_keyspec spec[] = {ONE_KEY(1, 0, 1, 0)};
+    check_keys(spec, 1, "get k", "1");
+    check_keys(spec, 1, "set k v ex 10", "1");
+    check_keys(spec, 1, "get", NULL);
+    static const struct kv_keyspec second[] = {ONE_KEY(2, 0, 1, 0)};
+    check_keys(second, 1, "object freq k", "2");
+    check_keys(second, 1, "object freq", NULL);
+}
+END_TEST
+
+START_TEST(finds_keys_up_to_the_end)
+{
+    static const struct kv_keyspec all[] = {ONE_KEY(1, -1, 1, 0)};
+    check_keys(all, 1, "mget a b c", "1 2 3");
+    check_keys(all, 1, "mget", NULL);
+    static const struct kv_keyspec pairs[] = {ONE_KEY(1, -1, 2, 0)};
+    check_keys(pairs, 1, "mset a 1 b 2", "1 3");
+    check_keys(pairs, 1, "mset a 1 b", "1 3");
+    static const struct kv_keyspec but_last[] = {ONE_KEY(1, -2, 1, 0)};
+    check_keys(but_last, 1, "blpop a b 0", "1 2");
+    check_keys(but_last, 1, "blpop 0", NULL);
+}
+END_TEST
+
+START_TEST(finds_two_keys_of_one_range)
+{
+    static const struct kv_keyspec spec[] = {ONE_KEY(1, 1, 1, 0)};
+    check_keys(spec, 1, "lcs a b len", "1 2");
+    check_keys(spec, 1, "lcs a", NULL);
+}
+END_TEST
+
+START_TEST(joins_specifications_in_order)
+{
+    static const struct kv_keyspec spec[] = {ONE_KEY(2, 0, 1, 0), ONE_KEY(3, -1, 1, 0)};
+    check_keys(spec, 2, "bitop and d a b", "2 3 4");
+    check_keys(spec, 2, "bitop and d", NULL);
+}
+END_TEST
+
+START_TEST(counts_keys_by_a_number)
+{
+    static const struct kv_keyspec spec[] = {{.flags = KV_KEY_OW,
+                                              .begin = KV_BEGIN_INDEX,
+                                              .begin_index = 1,
+                                              .find = KV_FIND_KEYNUM,
+                                              .a = 0,
+                                              .b = 1,
+                                              .c = 2}};
+    check_keys(spec, 1, "msetex 1 a 1", "2");
+    check_keys(spec, 1, "msetex 2 a 1 b 2 ex 10", "2 4");
+    check_keys(spec, 1, "msetex 2 a 1 b", "2 4");
+    check_keys(spec, 1, "msetex 3 a 1 b 2", NULL);
+}
+END_TEST
+
+START_TEST(refuses_bad_numbers_of_keys)
+{
+    static const struct kv_keyspec spec[] = {{.flags = KV_KEY_OW,
+                                              .begin = KV_BEGIN_INDEX,
+                                              .begin_index = 1,
+                                              .find = KV_FIND_KEYNUM,
+                                              .a = 0,
+                                              .b = 1,
+                                              .c = 2}};
+    static const char *const lines[] = {
+        "x",
+        "x 0 a 1",
+        "x -1 a 1",
+        "x 01 a 1",
+        "x +1 a 1",
+        "x one a 1",
+        "x 2147483647 a 1",
+        "x 4294967297 a 1",
+        "x 9223372036854775807 a 1",
+        "x -9223372036854775808 a 1",
+        "x 9223372036854775808 a 1",
+        "x 1",
+    };
+    for (size_t i = 0; i < KV_ARRAY_LEN(lines); i++)
+        check_keys(spec, 1, lines[i], NULL);
+}
+END_TEST
+
+START_TEST(searches_a_keyword_from_the_front)
+{
+    static const struct kv_keyspec spec[] = {{.flags = KV_KEY_RO,
+                                              .begin = KV_BEGIN_KEYWORD,
+                                              .begin_index = 1,
+                                              .begin_keyword = "STREAMS",
+                                              .find = KV_FIND_RANGE,
+                                              .a = -1,
+                                              .b = 1,
+                                              .c = 2}};
+    check_keys(spec, 1, "xread streams a b 0 0", "2 3");
+    check_keys(spec, 1, "xread COUNT 1 StReAmS a 0", "4");
+    check_keys(spec, 1, "xread count 1", "");
+    check_keys(spec, 1, "xread count streams", "");
+    check_keys(spec, 1, "xread streamsx a b", "");
+    check_keys(spec, 1, "xread stream a b", "");
+    check_keys(spec, 1, "xread streams a", NULL);
+}
+END_TEST
+
+START_TEST(searches_a_keyword_from_the_end)
+{
+    static const struct kv_keyspec spec[] = {{.flags = KV_KEY_RW,
+                                              .begin = KV_BEGIN_KEYWORD,
+                                              .begin_index = -2,
+                                              .begin_keyword = "KEYS",
+                                              .find = KV_FIND_RANGE,
+                                              .a = -1,
+                                              .b = 1,
+                                              .c = 0}};
+    check_keys(spec, 1, "migrate host port keys 0 10 keys a", "7");
+    check_keys(spec, 1, "migrate host port k 0 10 keys a b", "7 8");
+    check_keys(spec, 1, "migrate host port k 0 10", "");
+    check_keys(spec, 1, "migrate", "");
+}
+END_TEST
+
+START_TEST(leaves_out_what_is_not_a_key)
+{
+    static const struct kv_keyspec spec[] = {{.flags = KV_KEY_RO | KV_KEY_NOT_KEY,
+                                              .begin = KV_BEGIN_INDEX,
+                                              .begin_index = 1,
+                                              .find = KV_FIND_RANGE,
+                                              .b = 1}};
+    check_keys(spec, 1, "spublish channel text", "");
+}
+END_TEST
+
+START_TEST(tells_how_many_there_are_when_space_is_short)
+{
+    static const struct kv_keyspec spec[] = {ONE_KEY(1, -1, 1, 0)};
+    struct kv_command cmd = {
+        .name = "x", .full_name = "x", .keyspecs = spec, .keyspec_count = 1, .arity = -2};
+    struct line line = line_of("mget a b c d");
+    int positions[3] = {0, 0, -7};
+    ck_assert_int_eq(kv_command_keys(&cmd, line.argv, line.argc, positions, NULL, 2), 4);
+    ck_assert_int_eq(positions[0], 1);
+    ck_assert_int_eq(positions[1], 2);
+    ck_assert_int_eq(positions[2], -7);
+    ck_assert_int_eq(kv_command_keys(&cmd, line.argv, line.argc, NULL, NULL, 0), 4);
+    cmd.keyspec_count = 0;
+    ck_assert_int_eq(kv_command_keys(&cmd, line.argv, line.argc, positions, NULL, 2), 0);
+}
+END_TEST
+
+START_TEST(finds_subcommands_in_any_case)
+{
+    static const struct kv_command parent;
+    static const struct kv_command subs[] = {
+        {.name = "get", .parent = &parent},
+        {.name = "getkeys", .parent = &parent},
+        {.name = "getkeysandflags", .parent = &parent},
+        {.name = "no-evict", .parent = &parent},
+        {.name = "no-touch", .parent = &parent},
+    };
+    struct kv_command container = {.name = "c", .subs = subs, .sub_count = KV_ARRAY_LEN(subs)};
+    for (size_t i = 0; i < KV_ARRAY_LEN(subs); i++)
+        ck_assert_ptr_eq(kv_command_sub(&container, kv_slice_cstr(subs[i].name)), &subs[i]);
+    ck_assert_ptr_eq(kv_command_sub(&container, KV_SLICE("GetKeys")), &subs[1]);
+    ck_assert_ptr_eq(kv_command_sub(&container, KV_SLICE("NO-TOUCH")), &subs[4]);
+    static const struct kv_slice unknown[] = {
+        {"", 0},
+        {NULL, 0},
+        {"ge", 2},
+        {"getk", 4},
+        {"getkeysx", 8},
+        {"get\0", 4},
+        {"\xff\xfe", 2},
+        {"no_evict", 8},
+        {"\0", 1},
+        {"zzzz", 4},
+        {"getkeysandflagss", 16},
+    };
+    for (size_t i = 0; i < KV_ARRAY_LEN(unknown); i++)
+        ck_assert_ptr_null(kv_command_sub(&container, unknown[i]));
+    container.sub_count = 0;
+    container.subs = NULL;
+    ck_assert_ptr_null(kv_command_sub(&container, KV_SLICE("get")));
+}
+END_TEST
+
+int main(void)
+{
+    struct unit u;
+    unit_begin(&u, "command");
+    unit_add(&u, finds_a_key_at_a_fixed_argument);
+    unit_add(&u, finds_keys_up_to_the_end);
+    unit_add(&u, finds_two_keys_of_one_range);
+    unit_add(&u, joins_specifications_in_order);
+    unit_add(&u, counts_keys_by_a_number);
+    unit_add(&u, refuses_bad_numbers_of_keys);
+    unit_add(&u, searches_a_keyword_from_the_front);
+    unit_add(&u, searches_a_keyword_from_the_end);
+    unit_add(&u, leaves_out_what_is_not_a_key);
+    unit_add(&u, tells_how_many_there_are_when_space_is_short);
+    unit_add(&u, finds_subcommands_in_any_case);
+    return unit_run(&u);
+}
