@@ -139,7 +139,8 @@ enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
                                     struct kv_bigstr **block, int64_t expiry,
                                     bool *existed) KV_MUST_CHECK;
 
-/* Sets an integer; keeps the expiry of an existing key. In place when it already is one. */
+/* Sets an integer; `expiry` as for kv_store_set (INCR passes KV_KEEP_EXPIRY). In place when the key
+ * already holds one. */
 enum kv_err kv_store_set_int(struct kv_view *v, const struct kv_key *k, int64_t value,
                              int64_t expiry) KV_MUST_CHECK;
 
@@ -181,12 +182,14 @@ uint64_t kv_store_expiry_memory(const struct kv_store *s, uint32_t db); /* [alon
 /* Detached tables of a flush: freed by kv_store_garbage_free, on any thread, without any lock. */
 struct kv_store_garbage;
 
-/* [alone] Empties a database (or all, db = UINT32_MAX): watch records of existing keys are touched;
- * returns what is to be freed, or NULL when it was empty. */
+/* [alone] Empties a database (or all, db = UINT32_MAX): watch records of existing keys are touched,
+ * v->dirty and the statistics grow by the number of keys; returns what is to be freed, or NULL when
+ * it was empty. */
 struct kv_store_garbage *kv_store_flush(struct kv_view *v, uint32_t db);
 void kv_store_garbage_free(struct kv_store_garbage *g);
 
-/* [alone] Exchanges two databases; touches watch records of keys that exist in either. */
+/* [alone] Exchanges two databases; touches watch records of keys that exist in either and counts
+ * one change (none when a == b). */
 void kv_store_swap(struct kv_view *v, uint32_t a, uint32_t b);
 
 /* [alone] Visits every entry of a database that is not due. The visitor changes nothing. */

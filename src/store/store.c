@@ -1,0 +1,311 @@
+/* The keyspace: life of store and shards, lookups, announcements.
+ *
+ *   store -> shards[hash & mask] -> database 0, or others[n] -> kv_table -> entry
+ *                                                            -> kv_time_index -> hash position
+ *
+ * A shard is three cache lines in one array: 4,096 of them with no key cost 768 KiB. Database 0
+ * lies in the shard itself, since nearly every key lives there and each pointer on the way to a key
+ * is a cache miss in the worst case; databases 1 and up are made with their first key, behind an
+ * array of pointers that comes with the first of them. They stay until the store ends (112 bytes
+ * each, accounted to KV_MEM_OTHER), so that pointers to them remain good.
+ *
+ * Invariants
+ *   - An entry is in the shard that the lowest bits of its hash name, in one table.
+ *   - An entry has the flag KV_ENTRY_EXPIRY exactly when {expiry, position of its hash} is in the
+ *     index of the same database.
+ *   - next_due_ms is the smallest expiry of the shard whenever its lock is free.
+ *   - A due entry is never handed out. Whoever meets one removes it: watch records are touched
+ *     and the hooks told, but v->dirty stays, since the command that met it changed nothing.
+ *
+ * Threads: under the lock of the key's shard. next_due_ms alone is read without it.
+ *
+ * Rejected: a table per database over all shards (SWAPDB by one pointer) - it puts locks of
+ * different shards into one table's memory. Deleting databases that became empty - a key that comes
+ * and goes would allocate twice.
+ */
+#include "store/store.h"
+#include "store/store_priv.h"
+
+#define SHARD_COUNT_MAX 4096u
+#define DATABASE_COUNT_MAX 65535u
+
+static uint64_t entry_hash(const void *item, void *arg)
+{
+    const struct kv_store *s = arg;
+    struct kv_slice key = kv_entry_key(item);
+    return kv_hash_bytes(&s->hash_key, key.ptr, key.len);
+}
+
+void kv_database_init(struct kv_database *database, struct kv_store *s)
+{
+    kv_table_init(&database->table, entry_hash, s, KV_MEM_TABLE);
+    kv_time_index_init(&database->expiry);
+}
+
+static void destroy_entry(void *item, void *arg)
+{
+    (void)arg;
+    kv_entry_destroy(item);
+}
+
+void kv_database_release(struct kv_database *database)
+{
+    kv_table_each(&database->table, destroy_entry, NULL);
+    kv_table_release(&database->table);
+    kv_time_index_release(&database->expiry);
+}
+
+struct kv_database *kv_shard_database_make(const struct kv_store *s, struct kv_shard *shard,
+                                           uint32_t db)
+{
+    KV_ASSERT(db != 0 && db < s->database_count);
+    if (shard->others == NULL)
+        shard->others = kv_mem_zalloc(s->database_count * sizeof(*shard->others), KV_MEM_OTHER);
+    KV_ASSERT(shard->others[db] == NULL);
+    struct kv_database *database = kv_mem_alloc(sizeof(*database), KV_MEM_OTHER);
+    kv_database_init(database, (struct kv_store *)(uintptr_t)s);
+    shard->others[db] = database;
+    shard->database_end = KV_MAX(shard->database_end, db + 1);
+    return database;
+}
+
+/* --- life --- */
+
+struct kv_store *kv_store_create(const struct kv_store_options *options)
+{
+    uint32_t count = options->shard_count;
+    KV_ASSERT(count >= 1 && count <= SHARD_COUNT_MAX);
+    KV_ASSERT((count & (count - 1)) == 0);
+    KV_ASSERT(options->database_count >= 1 && options->database_count <= DATABASE_COUNT_MAX);
+    struct kv_store *s = kv_mem_zalloc(sizeof(*s), KV_MEM_OTHER);
+    s->shard_mask = count - 1;
+    s->database_count = options->database_count;
+    s->hash_key = options->hash_key;
+    s->shards = kv_mem_alloc_aligned(count * sizeof(*s->shards), KV_CACHE_LINE, KV_MEM_OTHER);
+    memset(s->shards, 0, count * sizeof(*s->shards));
+    for (uint32_t i = 0; i < count; i++) {
+        kv_database_init(&s->shards[i].first, s);
+        s->shards[i].database_end = 1;
+        atomic_store_explicit(&s->shards[i].next_due_ms, INT64_MAX, memory_order_relaxed);
+    }
+    return s;
+}
+
+static void shard_release(const struct kv_store *s, struct kv_shard *shard)
+{
+    KV_ASSERT(shard->watches == NULL);
+    kv_database_release(&shard->first);
+    for (uint32_t db = 1; db < shard->database_end; db++) {
+        struct kv_database *database = shard_database(shard, db);
+        if (database != NULL) {
+            kv_database_release(database);
+            kv_mem_free(database, sizeof(*database), KV_MEM_OTHER);
+        }
+    }
+    if (shard->others != NULL)
+        kv_mem_free(shard->others, s->database_count * sizeof(*shard->others), KV_MEM_OTHER);
+}
+
+void kv_store_destroy(struct kv_store *s)
+{
+    uint32_t count = s->shard_mask + 1;
+    for (uint32_t i = 0; i < count; i++)
+        shard_release(s, &s->shards[i]);
+    kv_mem_free_aligned(s->shards, count * sizeof(*s->shards), KV_CACHE_LINE, KV_MEM_OTHER);
+    kv_mem_free(s, sizeof(*s), KV_MEM_OTHER);
+}
+
+void kv_store_set_hooks(struct kv_store *s, const struct kv_store_hooks *hooks)
+{
+    s->hooks = *hooks;
+}
+
+uint32_t kv_store_shard_count(const struct kv_store *s)
+{
+    return s->shard_mask + 1;
+}
+
+uint32_t kv_store_database_count(const struct kv_store *s)
+{
+    return s->database_count;
+}
+
+uint64_t kv_store_hash(const struct kv_store *s, const void *bytes, size_t len)
+{
+    return kv_hash_bytes(&s->hash_key, bytes, len);
+}
+
+uint32_t kv_store_shard_of(const struct kv_store *s, uint64_t hash)
+{
+    return (uint32_t)hash & s->shard_mask;
+}
+
+/* --- prefetch --- */
+
+void kv_store_prefetch_bucket(const struct kv_view *v, uint64_t hash)
+{
+    const struct kv_database *database = shard_database(shard_of(v->store, hash), v->db);
+    if (database != NULL)
+        kv_table_prefetch_bucket(&database->table, hash);
+}
+
+/* Looks at the home bucket alone: the line that stage 1 fetched. Its neighbours would be misses,
+ * and a miss here costs what the prefetch was to save. */
+void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
+{
+    const struct kv_database *database = shard_database(shard_of(v->store, hash), v->db);
+    if (KV_UNLIKELY(database == NULL || database->table.directory == NULL))
+        return;
+    const struct kv_table_segment *segment = kv_table_segment_of(&database->table, hash);
+    const struct kv_table_bucket *bucket = &segment->buckets[kv_table_home(segment, hash)];
+    uint64_t tag = kv_table_tag(hash);
+    for (int i = 0; i < KV_TABLE_SLOTS; i++) {
+        if (bucket->slot[i] >> 48 == tag) {
+            const char *item = kv_table_slot_item(bucket->slot[i]);
+            KV_PREFETCH_WRITE(item);
+            KV_PREFETCH_WRITE(item + KV_CACHE_LINE);
+        }
+    }
+}
+
+/* --- looking up --- */
+
+void kv_store_announce_expired(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k)
+{
+    const struct kv_store_hooks *hooks = &v->store->hooks;
+    kv_stat_add(&v->stats->expired_keys, 1);
+    kv_shard_touch_watch(shard, v->db, k);
+    if (hooks->changed != NULL)
+        hooks->changed(v, k, KV_EVENT_EXPIRED, "expired");
+    if (hooks->expired != NULL)
+        hooks->expired(v, k);
+}
+
+void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_database *database,
+                       const struct kv_key *k, struct kv_entry *e)
+{
+    KV_DASSERT(kv_entry_due(e, v->now_ms));
+    if (v->flags & KV_VIEW_NO_EXPIRE)
+        return;
+    kv_shard_detach(shard, database, k->hash, e);
+    kv_store_announce_expired(v, shard, k);
+    kv_entry_destroy(e);
+}
+
+KV_INLINE struct kv_entry *lookup(struct kv_view *v, const struct kv_key *k)
+{
+    KV_DASSERT(v->db < v->store->database_count);
+    KV_DASSERT(k->hash == kv_store_hash(v->store, k->ptr, k->len));
+    struct kv_shard *shard = shard_of(v->store, k->hash);
+    struct kv_database *database = shard_database(shard, v->db);
+    if (KV_UNLIKELY(database == NULL))
+        return NULL;
+    struct kv_entry *e = database_find(database, k);
+    if (e != NULL && KV_UNLIKELY(kv_entry_due(e, v->now_ms))) {
+        kv_store_meet_due(v, shard, database, k, e);
+        return NULL;
+    }
+    return e;
+}
+
+struct kv_entry *kv_store_read(struct kv_view *v, const struct kv_key *k)
+{
+    struct kv_entry *e = lookup(v, k);
+    if (e == NULL) {
+        kv_stat_add(&v->stats->misses, 1);
+        return NULL;
+    }
+    kv_stat_add(&v->stats->hits, 1);
+    entry_touch(v, e);
+    return e;
+}
+
+struct kv_entry *kv_store_write(struct kv_view *v, const struct kv_key *k)
+{
+    struct kv_entry *e = lookup(v, k);
+    if (e != NULL)
+        entry_touch(v, e);
+    return e;
+}
+
+struct kv_entry *kv_store_peek(struct kv_view *v, const struct kv_key *k)
+{
+    return lookup(v, k);
+}
+
+/* --- announcing --- */
+
+void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
+                      const char *event)
+{
+    struct kv_store *s = v->store;
+    struct kv_shard *shard = shard_of(s, k->hash);
+    v->dirty++;
+    kv_stat_add(&v->stats->dirty, 1);
+    if (KV_UNLIKELY(shard->watches != NULL))
+        kv_shard_touch_watch(shard, v->db, k);
+    if (s->hooks.changed != NULL)
+        s->hooks.changed(v, k, event_class, event);
+}
+
+/* --- counts --- */
+
+static uint64_t sum_databases(const struct kv_store *s, uint32_t db,
+                              uint64_t (*count)(const struct kv_database *))
+{
+    KV_ASSERT(db < s->database_count);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i <= s->shard_mask; i++) {
+        const struct kv_database *database = shard_database(&s->shards[i], db);
+        if (database != NULL)
+            sum += count(database);
+    }
+    return sum;
+}
+
+static uint64_t count_keys(const struct kv_database *database)
+{
+    return database->table.count;
+}
+
+static uint64_t count_expires(const struct kv_database *database)
+{
+    return database->expiry.count;
+}
+
+static uint64_t count_table_bytes(const struct kv_database *database)
+{
+    return kv_table_memory(&database->table);
+}
+
+static uint64_t count_expiry_bytes(const struct kv_database *database)
+{
+    return kv_time_index_memory(&database->expiry);
+}
+
+uint64_t kv_store_size(const struct kv_store *s, uint32_t db)
+{
+    return sum_databases(s, db, count_keys);
+}
+
+uint64_t kv_store_expires(const struct kv_store *s, uint32_t db)
+{
+    return sum_databases(s, db, count_expires);
+}
+
+uint64_t kv_store_table_memory(const struct kv_store *s, uint32_t db)
+{
+    return sum_databases(s, db, count_table_bytes);
+}
+
+uint64_t kv_store_expiry_memory(const struct kv_store *s, uint32_t db)
+{
+    return sum_databases(s, db, count_expiry_bytes);
+}
+
+uint64_t kv_store_shard_size(const struct kv_store *s, uint32_t shard, uint32_t db)
+{
+    KV_ASSERT(shard <= s->shard_mask && db < s->database_count);
+    const struct kv_database *database = shard_database(&s->shards[shard], db);
+    return database != NULL ? database->table.count : 0;
+}

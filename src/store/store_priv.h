@@ -1,0 +1,139 @@
+/* The bodies of store and shard, and the inlined lookup; for the files of store/ alone. */
+#ifndef KV_STORE_STORE_PRIV_H
+#define KV_STORE_STORE_PRIV_H
+
+#include "store/entry_priv.h"
+#include "store/store.h"
+#include <stdatomic.h>
+
+/* One database's part of a shard. */
+struct kv_database {
+    struct kv_table table;       /* entries by hash */
+    struct kv_time_index expiry; /* one record per entry with KV_ENTRY_EXPIRY */
+};
+
+/* Guarded by the shard's lock, but for next_due_ms. The first line is all that a SET or GET of
+ * database 0 without a time to live needs. */
+struct kv_shard {
+    struct kv_database **others;  /* databases 1 and up by number; NULL until one is used */
+    struct kv_table *watches;     /* watch records; NULL while no key of the shard is watched */
+    struct kv_database first;     /* database 0 */
+    _Atomic(int64_t) next_due_ms; /* smallest expiry of all databases, INT64_MAX without one */
+    uint32_t database_end;        /* databases from here on were never used */
+} KV_ALIGNED(KV_CACHE_LINE);
+
+static_assert(offsetof(struct kv_shard, first.expiry) == KV_CACHE_LINE, "the index has a line");
+static_assert(sizeof(struct kv_shard) == 3 * KV_CACHE_LINE, "an empty shard costs three lines");
+
+/* Fixed after creation, but for hooks. */
+struct kv_store {
+    struct kv_shard *shards; /* one aligned block */
+    uint32_t shard_mask;     /* shard count - 1 */
+    uint32_t database_count;
+    struct kv_store_hooks hooks; /* members may be NULL */
+    struct kv_hash_key hash_key;
+};
+
+KV_INLINE struct kv_shard *shard_of(const struct kv_store *s, uint64_t hash)
+{
+    return &s->shards[hash & s->shard_mask];
+}
+
+/* NULL when the database never held a key of this shard. */
+KV_INLINE struct kv_database *shard_database(const struct kv_shard *shard, uint32_t db)
+{
+    if (KV_LIKELY(db == 0))
+        return (struct kv_database *)(uintptr_t)&shard->first;
+    return shard->others != NULL ? shard->others[db] : NULL;
+}
+
+/* Likewise, made when missing. */
+struct kv_database *kv_shard_database_make(const struct kv_store *s, struct kv_shard *shard,
+                                           uint32_t db) KV_COLD;
+
+KV_INLINE struct kv_database *shard_database_get(const struct kv_store *s, struct kv_shard *shard,
+                                                 uint32_t db)
+{
+    struct kv_database *database = shard_database(shard, db);
+    return KV_LIKELY(database != NULL) ? database : kv_shard_database_make(s, shard, db);
+}
+
+KV_INLINE uint64_t load_word(const char *p)
+{
+    uint64_t word;
+    memcpy(&word, p, sizeof(word));
+    return word;
+}
+
+/* Keys are mostly 8 to 32 bytes: those are compared by overlapping words without a call. */
+KV_INLINE bool key_bytes_equal(const char *a, const char *b, size_t len)
+{
+    if (len < 8 || len > 32)
+        return memcmp(a, b, len) == 0;
+    uint64_t difference = load_word(a) ^ load_word(b);
+    difference |= load_word(a + len - 8) ^ load_word(b + len - 8);
+    if (len > 16) {
+        difference |= load_word(a + 8) ^ load_word(b + 8);
+        difference |= load_word(a + len - 16) ^ load_word(b + len - 16);
+    }
+    return difference == 0;
+}
+
+KV_INLINE bool entry_has_key(const void *item, const void *key)
+{
+    const struct kv_key *k = key;
+    struct kv_slice have = kv_entry_key(item);
+    return have.len == k->len && key_bytes_equal(have.ptr, k->ptr, k->len);
+}
+
+/* The entry of a key, due or not, or NULL. */
+KV_INLINE struct kv_entry *database_find(const struct kv_database *database, const struct kv_key *k)
+{
+    return kv_table_find(&database->table, k->hash, entry_has_key, k);
+}
+
+KV_INLINE void entry_touch(const struct kv_view *v, struct kv_entry *e)
+{
+    if (KV_LIKELY(!(v->flags & KV_VIEW_NO_TOUCH)))
+        entry_set_access(e, access_clock(v->now_ms));
+}
+
+/* Meets a due entry: removes it as expired unless the view keeps such entries. */
+void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_database *database,
+                       const struct kv_key *k, struct kv_entry *e) KV_COLD;
+
+/* Watch records, statistics and hooks of an expired key; before its entry is freed. */
+void kv_store_announce_expired(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k);
+
+/* Brings the expiry index from one time to live to another (KV_NO_EXPIRY: none). KV_ERR_NOMEM:
+ * nothing changed; never when `to` is KV_NO_EXPIRY. */
+enum kv_err kv_shard_change_expiry(struct kv_shard *shard, struct kv_database *database,
+                                   uint64_t hash, int64_t from, int64_t to) KV_MUST_CHECK;
+
+/* Sets next_due_ms anew after a removal of the earliest record. */
+void kv_shard_refresh_due(struct kv_shard *shard);
+
+/* Puts an entry in the place of `old`, or where none is (old NULL), index included; `old` is then
+ * the caller's. On failure nothing changed. */
+enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
+                           struct kv_entry *old, struct kv_entry *e) KV_MUST_CHECK;
+
+/* Takes an entry out of table and index; it is then the caller's. */
+void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
+                     struct kv_entry *e);
+
+/* Counts a change in the watch record of a key, if somebody watches it. */
+void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
+
+/* Touches the records of database `db` whose keys exist in one of two databases (either NULL). */
+void kv_shard_touch_existing(struct kv_shard *shard, uint32_t db, const struct kv_database *a,
+                             const struct kv_database *b);
+
+/* Asserts the watch records of a shard. */
+void kv_shard_check_watches(const struct kv_store *s, const struct kv_shard *shard);
+
+/* An empty database, and the end of one with all its entries. */
+void kv_database_init(struct kv_database *database, struct kv_store *s);
+void kv_database_release(struct kv_database *database);
+
+#endif
