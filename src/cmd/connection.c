@@ -1,0 +1,187 @@
+/* Commands about the connection itself: AUTH, HELLO, PING, ECHO, SELECT, QUIT, RESET.
+ *
+ * There is one user, "default", whose password is `requirepass`. Without a password everybody is
+ * that user, and AUTH with one argument is an error while AUTH default <anything> succeeds, as
+ * Redis has it. The engine refuses other commands to a connection that is not authenticated; only
+ * HELLO checks by itself, because it is allowed before but must not tell anything.
+ *
+ * A password is compared in time that depends on the client's argument alone, so that a client
+ * cannot find it byte by byte.
+ *
+ * HELLO reads all its options before it does anything, so a wrong one changes nothing. The protocol
+ * version is switched last, so every error is written in the version that was spoken before.
+ *
+ * Threads: all of it belongs to the connection's worker.
+ */
+#include "base/assert.h"
+#include "base/number.h"
+#include "cmd/functions.h"
+#include "cmd/helper.h"
+#include "engine/call.h"
+#include "engine/client.h"
+#include "engine/engine.h"
+
+#define REDIS_VERSION "8.0.0" /* the version whose behaviour clients may expect */
+
+static bool password_equal(struct kv_slice given, const char *password)
+{
+    size_t len = strlen(password);
+    KV_ASSERT(len > 0);
+    unsigned different = given.len != len;
+    for (size_t i = 0; i < given.len; i++)
+        different |= (unsigned char)given.ptr[i] ^ (unsigned char)password[i % len];
+    return different == 0;
+}
+
+/* Checks and sets the client's state; false with the error replied. */
+static bool authenticate(struct kv_call *call, struct kv_slice user, struct kv_slice password)
+{
+    const char *wanted = kv_engine_options(call->engine)->requirepass;
+    bool known = kv_slice_equal(user, KV_SLICE("default"));
+    if (!known || (wanted[0] != '\0' && !password_equal(password, wanted))) {
+        kv_call_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
+        return false;
+    }
+    call->client->flags |= KV_CLIENT_AUTHENTICATED;
+    return true;
+}
+
+void kv_cmd_auth(struct kv_call *call)
+{
+    KV_ASSERT(call->argc >= 2);
+    if (call->argc > 3) {
+        kv_call_syntax_error(call);
+        return;
+    }
+    if (call->argc == 2 && kv_engine_options(call->engine)->requirepass[0] == '\0') {
+        kv_call_error(call, "ERR AUTH <password> called without any password configured for the "
+                            "default user. Are you sure your configuration is correct?");
+        return;
+    }
+    struct kv_slice user = call->argc == 3 ? call->argv[1] : KV_SLICE("default");
+    if (authenticate(call, user, call->argv[call->argc - 1]))
+        kv_reply_ok(call->out);
+}
+
+struct hello {
+    uint8_t resp;    /* 0: as it is */
+    int auth_arg;    /* argument of the user, the password follows; 0: none */
+    int setname_arg; /* 0: none */
+};
+
+static bool hello_options(struct kv_call *call, struct hello *h)
+{
+    int64_t version;
+    if (call->argc >= 2) {
+        if (!kv_int_parse(call->argv[1], &version)) {
+            kv_call_error(call, "ERR Protocol version is not an integer or out of range");
+            return false;
+        }
+        if (version != 2 && version != 3) {
+            kv_call_error(call, "NOPROTO unsupported protocol version");
+            return false;
+        }
+        h->resp = (uint8_t)version;
+    }
+    for (int i = 2; i < call->argc; i++) {
+        int left = call->argc - 1 - i;
+        if (kv_call_arg_is(call, i, "auth") && left >= 2) {
+            h->auth_arg = i + 1;
+            i += 2;
+        } else if (kv_call_arg_is(call, i, "setname") && left >= 1) {
+            h->setname_arg = ++i;
+            if (!kv_cmd_client_text_valid(call->argv[i])) {
+                kv_call_error(call, KV_CMD_BAD_CLIENT_NAME);
+                return false;
+            }
+        } else {
+            kv_call_errorf(call, "ERR Syntax error in HELLO option '%.*s'",
+                           KV_CMD_QUOTE(call->argv[i]));
+            return false;
+        }
+    }
+    return true;
+}
+
+static void hello_reply(struct kv_call *call)
+{
+    struct kv_out *out = call->out;
+    kv_reply_map(out, 7);
+    kv_reply_text(out, "server");
+    kv_reply_text(out, "redis");
+    kv_reply_text(out, "version");
+    kv_reply_text(out, REDIS_VERSION);
+    kv_reply_text(out, "proto");
+    kv_reply_int(out, call->client->resp);
+    kv_reply_text(out, "id");
+    kv_reply_int(out, (int64_t)call->client->id);
+    kv_reply_text(out, "mode");
+    kv_reply_text(out, "standalone");
+    kv_reply_text(out, "role");
+    kv_reply_text(out, "master");
+    kv_reply_text(out, "modules");
+    kv_reply_array(out, 0);
+}
+
+void kv_cmd_hello(struct kv_call *call)
+{
+    struct kv_client *c = call->client;
+    struct hello h = {0};
+    if (!hello_options(call, &h))
+        return;
+    if (h.auth_arg != 0 && !authenticate(call, call->argv[h.auth_arg], call->argv[h.auth_arg + 1]))
+        return;
+    if (!(c->flags & KV_CLIENT_AUTHENTICATED)) {
+        kv_call_error(call, "NOAUTH HELLO must be called with the client already authenticated, "
+                            "otherwise the HELLO <proto> AUTH <user> <pass> option can be used to "
+                            "authenticate the client and select the RESP protocol version at the "
+                            "same time");
+        return;
+    }
+    if (h.setname_arg != 0)
+        kv_client_set_text(&c->name, call->argv[h.setname_arg]);
+    if (h.resp != 0) {
+        c->resp = h.resp;
+        c->out.resp = h.resp;
+        call->out->resp = h.resp;
+    }
+    hello_reply(call);
+}
+
+void kv_cmd_ping(struct kv_call *call)
+{
+    if (call->argc > 2)
+        kv_call_error(call, "ERR wrong number of arguments for 'ping' command");
+    else if (call->argc == 2)
+        kv_reply_slice(call->out, call->argv[1]);
+    else
+        KV_REPLY_RAW(call->out, "+PONG\r\n");
+}
+
+void kv_cmd_echo(struct kv_call *call)
+{
+    KV_ASSERT(call->argc == 2);
+    kv_reply_slice(call->out, call->argv[1]);
+}
+
+void kv_cmd_select(struct kv_call *call)
+{
+    uint32_t db;
+    if (!kv_cmd_database(call, 1, &db))
+        return;
+    kv_call_select(call, db);
+    kv_reply_ok(call->out);
+}
+
+void kv_cmd_quit(struct kv_call *call)
+{
+    kv_reply_ok(call->out);
+    call->client->flags |= KV_CLIENT_CLOSE_AFTER;
+}
+
+void kv_cmd_reset(struct kv_call *call)
+{
+    kv_client_reset(call->client);
+    call->out->resp = call->client->resp;
+    kv_reply_status(call->out, "RESET");
+}

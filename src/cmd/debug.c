@@ -1,0 +1,270 @@
+/* DEBUG: what tests and maintainers need and applications do not. Refused unless
+ * `enable-debug-command` is yes, or is local and the client comes over the unix socket or loopback.
+ *
+ * Subcommands are rows of a table here instead of entries of the command table, because none of
+ * them has keys that could name shards: DEBUG as a whole runs in KV_MODE_STOP, alone, and may
+ * therefore look at any entry and change options.
+ *
+ * CHANGE-STREAM lets a test read the stream that append log and replicas will read: START opens a
+ * reader, READ answers what was published since, STOP closes it. There is one reader at a time,
+ * kept in a static, since the test hook of one process needs no more. READ answers at most
+ * STREAM_READ_BYTES, so a test calls it until the answer is empty; a reader that nobody reads stops
+ * writers when the ring is full, as a slow replica would.
+ *
+ * DEBUG OBJECT's serializedlength is the length of the value in the RDB format without compression.
+ */
+#include "base/assert.h"
+#include "base/glob.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "cmd/functions.h"
+#include "cmd/helper.h"
+#include "engine/call.h"
+#include "engine/client.h"
+#include "engine/engine.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define STREAM_READ_BYTES (1 << 20)
+#define DIGEST_BYTES 20
+
+static struct kv_stream_reader *stream_reader; /* open reader or NULL; touched in KV_MODE_STOP */
+
+static bool client_local(const struct kv_client *c)
+{
+    if (c->flags & KV_CLIENT_UNIX)
+        return true;
+    return c->peer != NULL &&
+           (strncmp(c->peer, "127.", 4) == 0 || strncmp(c->peer, "[::1]:", 6) == 0);
+}
+
+static bool debug_allowed(const struct kv_call *call)
+{
+    const char *allowed = kv_engine_options(call->engine)->enable_debug_command;
+    return strcmp(allowed, "yes") == 0 ||
+           (strcmp(allowed, "local") == 0 && client_local(call->client));
+}
+
+/* Number at the start of an argument as strtod reads it, 0 when there is none. */
+static double leading_number(struct kv_slice text)
+{
+    char copy[64];
+    size_t len = KV_MIN(text.len, sizeof(copy) - 1);
+    memcpy(copy, text.ptr, len);
+    copy[len] = '\0';
+    return strtod(copy, NULL);
+}
+
+static void debug_sleep(struct kv_call *call)
+{
+    double seconds = leading_number(call->argv[2]);
+    /* The bound keeps the conversion defined; it is three years. */
+    if (seconds > 0 && seconds < 1e8) {
+        struct timespec left = {.tv_sec = (time_t)seconds};
+        left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
+        while (nanosleep(&left, &left) != 0 && errno == EINTR)
+            continue;
+    }
+    kv_reply_ok(call->out);
+}
+
+/* --- OBJECT --- */
+
+static size_t rdb_length_bytes(size_t len)
+{
+    return len < 64 ? 1 : len < 16384 ? 2 : len <= UINT32_MAX ? 5 : 9;
+}
+
+static size_t rdb_string_bytes(const struct kv_entry *e)
+{
+    int64_t value;
+    if (kv_entry_encoding(e) == KV_ENC_INT && kv_entry_string_int(e, &value)) {
+        if (value >= INT8_MIN && value <= INT8_MAX)
+            return 2;
+        if (value >= INT16_MIN && value <= INT16_MAX)
+            return 3;
+        if (value >= INT32_MIN && value <= INT32_MAX)
+            return 5;
+    }
+    size_t len = kv_entry_string_len(e);
+    return rdb_length_bytes(len) + len;
+}
+
+static void debug_object(struct kv_call *call)
+{
+    struct kv_key k = kv_store_key(call->view.store, call->argv[2]);
+    const struct kv_entry *e = kv_store_peek(&call->view, &k);
+    if (e == NULL) {
+        kv_call_error(call, "ERR no such key");
+        return;
+    }
+    size_t bytes = kv_entry_type(e) == KV_TYPE_STRING ? rdb_string_bytes(e) : 0;
+    unsigned clock = e->access[0] | (unsigned)e->access[1] << 8 | (unsigned)e->access[2] << 16;
+    char text[256];
+    snprintf(text, sizeof(text),
+             "Value at:%p refcount:1 encoding:%s serializedlength:%zu lru:%u lru_seconds_idle:%llu",
+             (const void *)e, kv_encoding_name(kv_entry_encoding(e)), bytes, clock,
+             (unsigned long long)kv_entry_idle_seconds(e, call->view.now_ms));
+    kv_reply_status(call->out, text);
+}
+
+/* --- DIGEST --- */
+
+static void reply_digest(struct kv_call *call, const uint8_t digest[DIGEST_BYTES])
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[2 * DIGEST_BYTES + 1];
+    for (int i = 0; i < DIGEST_BYTES; i++) {
+        text[2 * i] = hex[digest[i] >> 4];
+        text[2 * i + 1] = hex[digest[i] & 15];
+    }
+    text[2 * DIGEST_BYTES] = '\0';
+    kv_reply_status(call->out, text);
+}
+
+static void debug_digest(struct kv_call *call)
+{
+    uint8_t digest[DIGEST_BYTES];
+    kv_store_digest(&call->view, digest);
+    reply_digest(call, digest);
+}
+
+static void debug_digest_value(struct kv_call *call)
+{
+    kv_reply_array(call->out, (size_t)call->argc - 2);
+    for (int i = 2; i < call->argc; i++) {
+        uint8_t digest[DIGEST_BYTES] = {0};
+        struct kv_key k = kv_store_key(call->view.store, call->argv[i]);
+        const struct kv_entry *e = kv_store_peek(&call->view, &k);
+        if (e != NULL)
+            kv_entry_digest(e, digest);
+        reply_digest(call, digest);
+    }
+}
+
+/* --- small ones --- */
+
+static void debug_set_active_expire(struct kv_call *call)
+{
+    kv_engine_options(call->engine)->active_expire = leading_number(call->argv[2]) != 0;
+    kv_reply_ok(call->out);
+}
+
+static void debug_stringmatch(struct kv_call *call)
+{
+    kv_reply_int(call->out, kv_glob_match(call->argv[2], call->argv[3], false));
+}
+
+static void debug_log(struct kv_call *call)
+{
+    kv_log(KV_LOG_WARNING, "DEBUG LOG: %.*s", (int)KV_MIN(call->argv[2].len, (size_t)900),
+           call->argv[2].ptr);
+    kv_reply_ok(call->out);
+}
+
+/* --- CHANGE-STREAM --- */
+
+static void stream_read(struct kv_call *call)
+{
+    char *bytes = kv_arena_try_alloc(call->arena, STREAM_READ_BYTES);
+    if (bytes == NULL) {
+        kv_call_no_memory(call);
+        return;
+    }
+    size_t len = 0, got;
+    do {
+        got = kv_stream_read(stream_reader, bytes + len, STREAM_READ_BYTES - len);
+        len += got;
+        KV_ASSERT(len <= STREAM_READ_BYTES);
+    } while (got > 0 && len < STREAM_READ_BYTES);
+    kv_reply_bulk(call->out, bytes, len);
+}
+
+static void debug_change_stream(struct kv_call *call)
+{
+    bool start = kv_call_arg_is(call, 2, "start"), stop = kv_call_arg_is(call, 2, "stop");
+    if (!start && !stop && !kv_call_arg_is(call, 2, "read")) {
+        kv_call_syntax_error(call);
+        return;
+    }
+    if (start == (stream_reader != NULL)) {
+        kv_call_error(call, start ? "ERR The change stream has a reader already"
+                                  : "ERR The change stream has no reader");
+        return;
+    }
+    if (!start && !stop) {
+        stream_read(call);
+        return;
+    }
+    if (start)
+        stream_reader = kv_stream_open(call->engine);
+    if (stop) {
+        kv_stream_close(stream_reader);
+        stream_reader = NULL;
+    }
+    kv_reply_ok(call->out);
+}
+
+static void debug_help(struct kv_call *call)
+{
+    static const char *const lines[] = {
+        "CHANGE-STREAM (START|READ|STOP)",
+        "    Open a reader of the change stream, answer what it published since (at most",
+        "    1 MiB a call), close the reader.",
+        "DIGEST",
+        "    A digest of all databases; equal content gives equal digests.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    A digest of each value; zeros where there is no key.",
+        "LOG <message>",
+        "    Write <message> to the server log.",
+        "OBJECT <key>",
+        "    Address, encoding and access clock of the value at <key>.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Whether due keys are removed in the background.",
+        "SLEEP <seconds>",
+        "    Stop the whole server for so long. Fractions are allowed.",
+        "STRINGMATCH-LEN <pattern> <text>",
+        "    1 when the glob pattern matches the text, else 0.",
+        NULL,
+    };
+    kv_call_help(call, lines);
+}
+
+static const struct {
+    const char *word;
+    int min_argc, max_argc;
+    kv_cmd_fn fn;
+} subcommands[] = {
+    {"sleep", 3, 3, debug_sleep},
+    {"object", 3, 3, debug_object},
+    {"digest", 2, 2, debug_digest},
+    {"digest-value", 2, INT_MAX, debug_digest_value},
+    {"set-active-expire", 3, 3, debug_set_active_expire},
+    {"stringmatch-len", 4, 4, debug_stringmatch},
+    {"log", 3, 3, debug_log},
+    {"change-stream", 3, 3, debug_change_stream},
+    {"help", 2, 2, debug_help},
+};
+
+void kv_cmd_debug(struct kv_call *call)
+{
+    KV_ASSERT(call->argc >= 2);
+    if (!debug_allowed(call)) {
+        kv_call_error(call, "ERR DEBUG command not allowed. If the enable-debug-command option is "
+                            "set to \"local\", you can run it from a local connection, otherwise "
+                            "you need to set this option in the configuration file, and then "
+                            "restart the server.");
+        return;
+    }
+    for (size_t i = 0; i < KV_ARRAY_LEN(subcommands); i++) {
+        if (kv_call_arg_is(call, 1, subcommands[i].word) && call->argc >= subcommands[i].min_argc &&
+            call->argc <= subcommands[i].max_argc) {
+            subcommands[i].fn(call);
+            return;
+        }
+    }
+    kv_call_unknown_subcommand(call);
+}

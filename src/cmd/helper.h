@@ -1,0 +1,48 @@
+/* Small tools that several command families share. Worker's thread, inside a call. */
+#ifndef KV_CMD_HELPER_H
+#define KV_CMD_HELPER_H
+
+#include "base/compiler.h"
+#include "base/slice.h"
+#include "engine/call.h"
+
+/* Text under construction, for replies whose length a client's data decides (CLIENT LIST, MEMORY
+ * DOCTOR). All zero is empty. A failed allocation sets `failed` and later additions do nothing, so
+ * that one check at the end is enough. */
+struct kv_text {
+    char *ptr;       /* owned block of `capacity` bytes; NULL while empty */
+    size_t len;      /* bytes in use */
+    size_t capacity; /* bytes asked for */
+    bool failed;     /* an addition did not find memory */
+};
+
+void kv_text_add(struct kv_text *t, const char *bytes, size_t len);
+void kv_text_addf(struct kv_text *t, const char *fmt, ...) KV_PRINTF(2, 3);
+void kv_text_release(struct kv_text *t);
+
+/* Replies the text as a verbatim string (bulk in RESP2), or the error for short memory, and
+ * releases it. */
+void kv_text_reply_take(struct kv_text *t, struct kv_call *call);
+
+/* Argument as number of a database: true and *db, or the error is replied ("ERR value is not an
+ * integer or out of range", "ERR DB index is out of range"). */
+bool kv_cmd_database(struct kv_call *call, int arg, uint32_t *db) KV_MUST_CHECK;
+
+/* Argument ON or OFF: true and *on, or a syntax error is replied. */
+bool kv_cmd_on_off(struct kv_call *call, int arg, bool *on) KV_MUST_CHECK;
+
+/* Reads an entry for a command that is about the key and not its value: counted as hit or miss, but
+ * not an access. */
+struct kv_entry *kv_cmd_read_untouched(struct kv_call *call, const struct kv_key *k);
+
+/* Names of clients and libraries: printable ASCII without spaces, so that CLIENT LIST stays
+ * parseable. Empty is valid and clears the name. */
+bool kv_cmd_client_text_valid(struct kv_slice text) KV_MUST_CHECK;
+#define KV_CMD_BAD_CLIENT_NAME                                                                     \
+    "ERR Client names cannot contain spaces, newlines or special characters."
+
+/* An error text that quotes an argument of a client: at most this many bytes of it are shown. */
+#define KV_CMD_QUOTE_MAX 128
+#define KV_CMD_QUOTE(slice) (int)KV_MIN((slice).len, (size_t)KV_CMD_QUOTE_MAX), (slice).ptr
+
+#endif
