@@ -156,15 +156,13 @@ void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
     const struct kv_database *database = shard_database(shard_of(v->store, hash), v->db);
     if (KV_UNLIKELY(database == NULL || database->table.directory == NULL))
         return;
-    const struct kv_table_segment *segment = kv_table_segment_of(&database->table, hash);
-    const struct kv_table_bucket *bucket = &segment->buckets[kv_table_home(segment, hash)];
+    uint64_t word = kv_table_word(&database->table, hash);
     uint64_t tag = kv_table_tag(hash);
-    for (int i = 0; i < KV_TABLE_SLOTS; i++) {
-        if (bucket->slot[i] >> 48 == tag) {
-            const char *item = kv_table_slot_item(bucket->slot[i]);
-            KV_PREFETCH_WRITE(item);
-            KV_PREFETCH_WRITE(item + KV_CACHE_LINE);
-        }
+    const struct kv_table_bucket *bucket = &kv_table_word_buckets(word)[kv_table_home(word, tag)];
+    for (unsigned set = kv_table_match(bucket, tag); set != 0; set &= set - 1) {
+        const char *item = kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]);
+        KV_PREFETCH_WRITE(item);
+        KV_PREFETCH_WRITE(item + KV_CACHE_LINE);
     }
 }
 
