@@ -70,13 +70,14 @@ static void line_identity(struct kv_text *t, const struct kv_client *c, int64_t 
     const char *port = c->flags & KV_CLIENT_UNIX ? ":0" : "";
     char flags[FLAG_TEXT_MAX];
     flags_text(c, flags);
-    kv_text_addf(t, "id=%llu addr=%s%s laddr=%s%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u",
-                 (unsigned long long)c->id, text_or_empty(c->peer), port, text_or_empty(c->local),
-                 port, c->io.fd, text_or_empty(c->name),
-                 (long long)KV_MAX((now_ms - c->created_ms) / 1000, (int64_t)0),
-                 (long long)KV_MAX((now_ms - c->active_ms) / 1000, (int64_t)0), flags, c->db);
-    kv_text_addf(t, " sub=0 psub=0 ssub=0 multi=%d watch=%d", kv_client_multi_length(c),
-                 kv_client_watch_count(c));
+    kv_text_printf(t,
+                   "id=%llu addr=%s%s laddr=%s%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u",
+                   (unsigned long long)c->id, text_or_empty(c->peer), port, text_or_empty(c->local),
+                   port, c->io.fd, text_or_empty(c->name),
+                   (long long)KV_MAX((now_ms - c->created_ms) / 1000, (int64_t)0),
+                   (long long)KV_MAX((now_ms - c->active_ms) / 1000, (int64_t)0), flags, c->db);
+    kv_text_printf(t, " sub=0 psub=0 ssub=0 multi=%d watch=%d", kv_client_multi_length(c),
+                   kv_client_watch_count(c));
 }
 
 static void line_buffers(struct kv_text *t, const struct kv_client *c)
@@ -87,11 +88,11 @@ static void line_buffers(struct kv_text *t, const struct kv_client *c)
     size_t later_chunks = out->chunk_count == 0 ? 0 : out->chunk_count - 1;
     size_t later_bytes = out->chunk_bytes > first_bytes ? out->chunk_bytes - first_bytes : 0;
     KV_DASSERT(c->in_len <= c->in_capacity);
-    kv_text_addf(t, " qbuf=%zu qbuf-free=%zu argv-mem=0 multi-mem=%zu", c->in_len,
-                 c->in_capacity - c->in_len, kv_client_multi_memory(c));
-    kv_text_addf(t, " rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu", first_bytes,
-                 first_bytes, pending, later_chunks, later_chunks == 0 ? 0 : later_bytes,
-                 kv_client_memory(c));
+    kv_text_printf(t, " qbuf=%zu qbuf-free=%zu argv-mem=0 multi-mem=%zu", c->in_len,
+                   c->in_capacity - c->in_len, kv_client_multi_memory(c));
+    kv_text_printf(t, " rbs=%zu rbp=%zu obl=%zu oll=%zu omem=%zu tot-mem=%zu", first_bytes,
+                   first_bytes, pending, later_chunks, later_chunks == 0 ? 0 : later_bytes,
+                   kv_client_memory(c));
 }
 
 static void line_add(struct kv_text *t, struct kv_engine *engine, const struct kv_client *c,
@@ -99,13 +100,13 @@ static void line_add(struct kv_text *t, struct kv_engine *engine, const struct k
 {
     line_identity(t, c, now_ms);
     line_buffers(t, c);
-    kv_text_addf(t, " events=%s%s cmd=%s user=default redir=-1 resp=%d lib-name=%s lib-ver=%s",
-                 c->io.interest & KV_IO_READ ? "r" : "", c->io.interest & KV_IO_WRITE ? "w" : "",
-                 c->last_cmd == NULL ? "NULL" : c->last_cmd->full_name, c->resp,
-                 text_or_empty(c->lib_name), text_or_empty(c->lib_version));
-    kv_text_addf(t, " io-thread=%u tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu\n",
-                 worker_index(engine, c), (unsigned long long)c->bytes_in,
-                 (unsigned long long)c->bytes_out, (unsigned long long)c->commands);
+    kv_text_printf(t, " events=%s%s cmd=%s user=default redir=-1 resp=%d lib-name=%s lib-ver=%s",
+                   c->io.interest & KV_IO_READ ? "r" : "", c->io.interest & KV_IO_WRITE ? "w" : "",
+                   c->last_cmd == NULL ? "NULL" : c->last_cmd->full_name, c->resp,
+                   text_or_empty(c->lib_name), text_or_empty(c->lib_version));
+    kv_text_printf(t, " io-thread=%u tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu\n",
+                   worker_index(engine, c), (unsigned long long)c->bytes_in,
+                   (unsigned long long)c->bytes_out, (unsigned long long)c->commands);
 }
 
 /* --- filters --- */
@@ -424,14 +425,14 @@ void kv_cmd_client_list(struct kv_call *call)
     if (!filters_parse(call, false, &set))
         return;
     kv_engine_each_client(call->engine, list_visit, &w);
-    kv_text_reply_take(&w.text, call);
+    kv_cmd_reply_text_take(&w.text, call);
 }
 
 void kv_cmd_client_info(struct kv_call *call)
 {
     struct kv_text text = {0};
     line_add(&text, call->engine, call->client, kv_clock_wall_ms());
-    kv_text_reply_take(&text, call);
+    kv_cmd_reply_text_take(&text, call);
 }
 
 struct kill_walk {

@@ -15,13 +15,12 @@
  */
 #include "base/assert.h"
 #include "base/number.h"
+#include "base/version.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
-
-#define REDIS_VERSION "8.0.0" /* the version whose behaviour clients may expect */
 
 static bool password_equal(struct kv_slice given, const char *password)
 {
@@ -110,7 +109,7 @@ static void hello_reply(struct kv_call *call)
     kv_reply_text(out, "server");
     kv_reply_text(out, "redis");
     kv_reply_text(out, "version");
-    kv_reply_text(out, REDIS_VERSION);
+    kv_reply_text(out, KV_REDIS_VERSION);
     kv_reply_text(out, "proto");
     kv_reply_int(out, call->client->resp);
     kv_reply_text(out, "id");

@@ -2,27 +2,14 @@
 #ifndef KV_CMD_HELPER_H
 #define KV_CMD_HELPER_H
 
+#include "admin/text.h"
 #include "base/compiler.h"
 #include "base/slice.h"
 #include "engine/call.h"
 
-/* Text under construction, for replies whose length a client's data decides (CLIENT LIST, MEMORY
- * DOCTOR). All zero is empty. A failed allocation sets `failed` and later additions do nothing, so
- * that one check at the end is enough. */
-struct kv_text {
-    char *ptr;       /* owned block of `capacity` bytes; NULL while empty */
-    size_t len;      /* bytes in use */
-    size_t capacity; /* bytes asked for */
-    bool failed;     /* an addition did not find memory */
-};
-
-void kv_text_add(struct kv_text *t, const char *bytes, size_t len);
-void kv_text_addf(struct kv_text *t, const char *fmt, ...) KV_PRINTF(2, 3);
-void kv_text_release(struct kv_text *t);
-
 /* Replies the text as a verbatim string (bulk in RESP2), or the error for short memory, and
  * releases it. */
-void kv_text_reply_take(struct kv_text *t, struct kv_call *call);
+void kv_cmd_reply_text_take(struct kv_text *t, struct kv_call *call);
 
 /* Argument as number of a database: true and *db, or the error is replied ("ERR value is not an
  * integer or out of range", "ERR DB index is out of range"). */

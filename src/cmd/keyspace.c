@@ -21,6 +21,9 @@
  * differs by no more than the sizes of the visited shards differ from the average, which is a few
  * percent since keys are spread by hash. Only a walk over all shards may answer null.
  *
+ * When the very first shard of SCAN or RANDOMKEY is busy they return without a reply: the engine
+ * parks the connection and runs the command again.
+ *
  * RENAME, COPY and MOVE change v->db around calls that concern another database and set it back
  * before they return. UNLINK is DEL: the store itself hands large values to the background.
  *
@@ -373,15 +376,18 @@ static void scan_visit(struct kv_entry *e, void *arg)
     w->found++;
 }
 
-/* Walks on from the cursor; returns the next one, 0 at the end. */
-static uint64_t scan_walk(struct kv_call *call, struct scan_walk *w, uint64_t cursor)
+/* Walks on from the cursor; returns the next one, 0 at the end. *busy: not even the first shard
+ * could be locked; the engine will run the command again, and no reply is wanted. */
+static uint64_t scan_walk(struct kv_call *call, struct scan_walk *w, uint64_t cursor, bool *busy)
 {
     uint64_t shard_count = kv_store_shard_count(call->view.store);
     uint64_t shard = cursor >> KV_TABLE_POSITION_BITS;
     uint64_t position = cursor & (KV_TABLE_POSITION_END - 1);
     while (shard < shard_count) {
-        if (!kv_call_lock_shard(call, (uint32_t)shard))
+        if (!kv_call_lock_shard(call, (uint32_t)shard)) {
+            *busy = !call->visited;
             break;
+        }
         uint64_t slice = KV_MIN(w->limit - w->visited, (uint64_t)SCAN_SLICE);
         uint64_t before = w->visited;
         position =
@@ -409,7 +415,10 @@ void kv_cmd_scan(struct kv_call *call)
     }
     if (!scan_options(call, &w))
         return;
-    cursor = scan_walk(call, &w, cursor);
+    bool busy = false;
+    cursor = scan_walk(call, &w, cursor, &busy);
+    if (busy)
+        return;
     if (w.failed) {
         kv_call_no_memory(call);
         return;
@@ -481,6 +490,8 @@ void kv_cmd_randomkey(struct kv_call *call)
             uint32_t shard = (start + i) % shard_count;
             if (kv_call_lock_shard(call, shard))
                 random_consider(call, &w, shard);
+            else if (!call->visited)
+                return;
             if (w.key.ptr != NULL && w.visited >= RANDOM_SHARDS && w.seen >= RANDOM_KEYS)
                 break;
         }

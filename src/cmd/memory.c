@@ -181,25 +181,25 @@ static void doctor_findings(struct kv_call *call, const struct figures *f, struc
     double total = (double)f->total;
     const struct kv_mem_system *s = &f->system;
     if ((double)f->peak > 1.5 * total)
-        kv_text_addf(t,
-                     " * Peak: %.2f times as much was in use once. Pages kept since then make "
-                     "the resident size look large; MEMORY PURGE gives them back.\n",
-                     ratio((double)f->peak, total));
+        kv_text_printf(t,
+                       " * Peak: %.2f times as much was in use once. Pages kept since then make "
+                       "the resident size look large; MEMORY PURGE gives them back.\n",
+                       ratio((double)f->peak, total));
     if ((double)s->active > 1.1 * (double)s->allocated && s->active - s->allocated > (10u << 20))
-        kv_text_addf(t,
-                     " * Fragmentation: pages in use hold %.2f times the bytes in blocks. It "
-                     "follows deletions of many keys and goes as new keys fill the gaps.\n",
-                     ratio((double)s->active, (double)s->allocated));
+        kv_text_printf(t,
+                       " * Fragmentation: pages in use hold %.2f times the bytes in blocks. It "
+                       "follows deletions of many keys and goes as new keys fill the gaps.\n",
+                       ratio((double)s->active, (double)s->allocated));
     if ((double)s->rss > 1.5 * total && (int64_t)s->rss - f->total > (10 << 20))
-        kv_text_addf(t,
-                     " * Resident size: the process holds %.2f times the bytes in blocks. If "
-                     "MEMORY PURGE does not help, look for huge pages of the system.\n",
-                     ratio((double)s->rss, total));
+        kv_text_printf(t,
+                       " * Resident size: the process holds %.2f times the bytes in blocks. If "
+                       "MEMORY PURGE does not help, look for huge pages of the system.\n",
+                       ratio((double)s->rss, total));
     if (clients > 0 && f->clients / (int64_t)clients > DOCTOR_CLIENT_BYTES)
-        kv_text_addf(t,
-                     " * Clients: a connection holds %lld bytes on average. Clients that do not "
-                     "read their replies show in CLIENT LIST by omem.\n",
-                     (long long)(f->clients / (int64_t)clients));
+        kv_text_printf(t,
+                       " * Clients: a connection holds %lld bytes on average. Clients that do not "
+                       "read their replies show in CLIENT LIST by omem.\n",
+                       (long long)(f->clients / (int64_t)clients));
 }
 
 void kv_cmd_memory_doctor(struct kv_call *call)
@@ -208,19 +208,19 @@ void kv_cmd_memory_doctor(struct kv_call *call)
     struct kv_text findings = {0}, text = {0};
     figures_read(call, &f);
     if (f.total < DOCTOR_SMALL_BYTES) {
-        kv_text_addf(&text, "Less than %d MB are in use: too little to judge.\n",
-                     DOCTOR_SMALL_BYTES >> 20);
+        kv_text_printf(&text, "Less than %d MB are in use: too little to judge.\n",
+                       DOCTOR_SMALL_BYTES >> 20);
     } else {
         doctor_findings(call, &f, &findings);
         if (findings.len == 0 && !findings.failed)
-            kv_text_addf(&text, "Nothing unusual found.\n");
+            kv_text_printf(&text, "Nothing unusual found.\n");
         else
-            kv_text_addf(&text, "Found in this server's memory:\n\n");
+            kv_text_printf(&text, "Found in this server's memory:\n\n");
         text.failed |= findings.failed;
-        kv_text_add(&text, findings.ptr, findings.len);
+        kv_text_append(&text, kv_text_slice(&findings));
     }
     kv_text_release(&findings);
-    kv_text_reply_take(&text, call);
+    kv_cmd_reply_text_take(&text, call);
 }
 
 /* --- PURGE, MALLOC-STATS, HELP --- */
@@ -233,14 +233,14 @@ void kv_cmd_memory_purge(struct kv_call *call)
 
 static void malloc_stats_write(void *arg, const char *text)
 {
-    kv_text_add(arg, text, strlen(text));
+    kv_text_append(arg, kv_slice_cstr(text));
 }
 
 void kv_cmd_memory_malloc_stats(struct kv_call *call)
 {
     struct kv_text text = {0};
     kv_mem_malloc_stats(malloc_stats_write, &text);
-    kv_text_reply_take(&text, call);
+    kv_cmd_reply_text_take(&text, call);
 }
 
 void kv_cmd_memory_help(struct kv_call *call)

@@ -20,15 +20,12 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/random.h"
+#include "base/version.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/engine.h"
 #include <limits.h>
-
-#ifndef KV_VERSION
-#define KV_VERSION "8.0.0"
-#endif
 
 #define LOLWUT_COLUMNS 64
 #define LOLWUT_ROWS 12
@@ -134,16 +131,18 @@ void kv_cmd_lolwut(struct kv_call *call)
     /* Without VERSION further words are ignored, as Redis does. */
     if (first == 3 && (!lolwut_side(call, 3, &columns) || !lolwut_side(call, 4, &rows)))
         return;
+    /* The two diagonals of the box drawing characters, in UTF-8. */
+    const struct kv_slice strokes[2] = {KV_SLICE("\xe2\x95\xb1"), KV_SLICE("\xe2\x95\xb2")};
     struct kv_random random;
     kv_random_init(&random, kv_clock_mono_ns());
     struct kv_text text = {0};
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t column = 0; column < columns; column++)
-            kv_text_add(&text, kv_random_next(&random) >> 63 ? "\xe2\x95\xb1" : "\xe2\x95\xb2", 3);
-        kv_text_add(&text, "\n", 1);
+            kv_text_append(&text, strokes[kv_random_next(&random) >> 63]);
+        kv_text_append(&text, KV_SLICE("\n"));
     }
-    kv_text_addf(&text, "\nA maze without a way out. Kvik ver. %s\n", KV_VERSION);
-    kv_text_reply_take(&text, call);
+    kv_text_printf(&text, "\nA maze without a way out. Kvik ver. %s\n", KV_VERSION);
+    kv_cmd_reply_text_take(&text, call);
 }
 
 /* --- SHUTDOWN --- */
