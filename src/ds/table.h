@@ -1,24 +1,26 @@
 /* Hash table of the keyspace: pointers to items, found by a 64-bit hash.
  *
  * Terms
- *   position  41 bits that order all items: directory bits (hash bits 47..23, most significant
- *             first), then the tag. It depends on the hash alone, never on the table's state, which
- *             makes SCAN stateless and exact (see kv_table_scan).
  *   tag       hash bits 63..48, kept in the upper 16 bits of the slot beside the 48-bit pointer
- *   bucket    one cache line: 8 slots; a zero slot is free
- *   segment   32, 40, 48, 56 or 64 buckets in one block; bucket = (tag * buckets) >> 16
- *   directory array of 2^depth segment pointers indexed by the upper `depth` directory bits
+ *   bucket    one cache line: 8 slots, filled from the front; a zero slot is free
+ *   segment   32, 40, 48, 56 or 64 buckets in one block; home bucket = (tag * buckets) >> 16
+ *   directory array of 2^depth segment words, indexed by the upper `depth` of the hash's directory
+ *             bits (bits 47..23); a word holds a segment's address, size and own depth
+ *   chunk     the upper 5 bits of the tag
+ *   position  41 bits: chunk, directory bits, the tag's lower 11 bits. It depends on the hash
+ * alone, never on the table's state, which makes SCAN stateless and exact (kv_table_scan).
  *
  * An item whose home bucket is full goes to the next bucket of its segment (wrapping); a search
  * ends at the first bucket with a free slot, and removal moves later items back so that this stays
  * true. Since the home bucket depends on the tag alone, growing or shrinking a segment touches no
  * item. A segment beyond 64 buckets splits in two by one more directory bit; only then items'
- * hashes are asked for again (hook `hash_of`), 450 at a time, prefetched. So no moment exists at
+ * hashes are asked for again (hook `hash_of`), 480 at a time, prefetched. So no moment exists at
  * which a whole table doubles; a segment grows at 15/16 full. The lower 16 hash bits are free for
- * the caller (shard number).
+ * the caller (shard number). Only where splitting cannot help, because hundreds of items share
+ * their directory bits, does a segment grow beyond 64 buckets (up to 65,528).
  *
- * Memory per item: 8 bytes / fill (about 0.8 to 0.9). Threads: the caller serialises (shard lock).
- * Items are at least 8-aligned and lie below 2^48.
+ * Memory per item: 8 bytes / fill (about 0.75 to 0.94). Threads: the caller serialises (shard
+ * lock). Items are at least 8-aligned and lie below 2^48.
  */
 #ifndef KV_DS_TABLE_H
 #define KV_DS_TABLE_H
@@ -26,26 +28,29 @@
 #include "base/err.h"
 #include "mem/mem.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define KV_TABLE_DEPTH_MAX 25
+#define KV_TABLE_CHUNK_BITS 5
 #define KV_TABLE_POSITION_BITS (KV_TABLE_DEPTH_MAX + 16)
 #define KV_TABLE_POSITION_END ((uint64_t)1 << KV_TABLE_POSITION_BITS)
 #define KV_TABLE_SLOTS 8
 
 struct kv_table_bucket {
-    uint64_t slot[KV_TABLE_SLOTS]; /* tag << 48 | pointer; 0 is free */
+    uint64_t slot[KV_TABLE_SLOTS]; /* tag << 48 | pointer; free ones are 0 and come last */
 } KV_ALIGNED(KV_CACHE_LINE);
 
-struct kv_table_segment {
-    struct kv_table_bucket *buckets; /* one block of bucket_count * 64 bytes, 64-aligned */
-    uint32_t bucket_count; /* 32, 40, 48, 56 or 64; smaller (1, 2, 4, 8, 16) only at depth 0 */
-    uint16_t item_count;   /* items stored */
-    uint8_t depth;         /* directory bits that all its items share */
-};
-
+/* A segment word: bucket count << 48 | address of the buckets (64-aligned) | own depth, which is
+ * the number of directory bits that all items of the segment share. */
 struct kv_table {
-    struct kv_table_segment **directory; /* 1 << depth pointers; NULL while the table is empty */
-    uint64_t count;                      /* items */
+    uint64_t *directory; /* 1 << depth segment words, then as many item counts (uint32_t); NULL
+                            while the table is empty */
+    uint64_t count;      /* items */
     uint64_t segment_count;
+    uint64_t segment_bytes; /* blocks of all segments */
+    uint64_t deepest_count; /* segments whose own depth is `depth` */
     uint32_t depth;
     enum kv_mem_owner owner;                          /* who pays */
     uint64_t (*hash_of)(const void *item, void *arg); /* full hash of an item */
@@ -68,7 +73,10 @@ KV_INLINE uint64_t kv_table_position(uint64_t hash)
 {
     uint64_t directory_bits =
         (hash >> (48 - KV_TABLE_DEPTH_MAX)) & ((1u << KV_TABLE_DEPTH_MAX) - 1);
-    return directory_bits << 16 | hash >> 48;
+    uint64_t low_bits = 16 - KV_TABLE_CHUNK_BITS;
+    uint64_t chunk = hash >> (64 - KV_TABLE_CHUNK_BITS);
+    uint64_t low = hash >> 48 & ((1u << low_bits) - 1);
+    return chunk << (KV_TABLE_DEPTH_MAX + low_bits) | directory_bits << low_bits | low;
 }
 
 KV_INLINE void *kv_table_slot_item(uint64_t slot)
@@ -76,15 +84,58 @@ KV_INLINE void *kv_table_slot_item(uint64_t slot)
     return (void *)(uintptr_t)(slot & (((uint64_t)1 << 48) - 1));
 }
 
-KV_INLINE struct kv_table_segment *kv_table_segment_of(const struct kv_table *t, uint64_t hash)
+KV_INLINE uint64_t kv_table_word(const struct kv_table *t, uint64_t hash)
 {
     /* Shifting in two steps keeps depth 0 defined. */
     return t->directory[((hash << 16) >> 1) >> (63 - t->depth)];
 }
 
-KV_INLINE uint32_t kv_table_home(const struct kv_table_segment *s, uint64_t hash)
+KV_INLINE struct kv_table_bucket *kv_table_word_buckets(uint64_t word)
 {
-    return (uint32_t)(((hash >> 48) * s->bucket_count) >> 16);
+    return (struct kv_table_bucket *)(uintptr_t)(word & (((uint64_t)1 << 48) - KV_CACHE_LINE));
+}
+
+KV_INLINE uint32_t kv_table_word_count(uint64_t word)
+{
+    return (uint32_t)(word >> 48);
+}
+
+KV_INLINE uint32_t kv_table_home(uint64_t word, uint64_t tag)
+{
+    return (uint32_t)((tag * (word >> 48)) >> 16);
+}
+
+KV_INLINE bool kv_table_bucket_full(const struct kv_table_bucket *b)
+{
+    return b->slot[KV_TABLE_SLOTS - 1] != 0;
+}
+
+/* The slots of a bucket that carry the tag, as a set of bits in a private order: take one with
+ * kv_table_match_slot, remove it with `set &= set - 1`. A free slot matches tag 0. */
+KV_INLINE unsigned kv_table_match(const struct kv_table_bucket *b, uint64_t tag)
+{
+#ifdef __SSE2__
+    /* The tag is the fourth and the eighth 16-bit lane; its upper byte is bit 7 and bit 15. */
+    const __m128i *pairs = (const __m128i *)b->slot;
+    __m128i wanted = _mm_set1_epi16((short)tag);
+    unsigned set = 0;
+    for (int i = 0; i < KV_TABLE_SLOTS / 2; i++) {
+        __m128i equal = _mm_cmpeq_epi16(_mm_load_si128(&pairs[i]), wanted);
+        set |= ((unsigned)_mm_movemask_epi8(equal) & 0x8080u) >> i;
+    }
+    return set;
+#else
+    unsigned set = 0;
+    for (unsigned i = 0; i < KV_TABLE_SLOTS; i++)
+        set |= (unsigned)(b->slot[i] >> 48 == tag) << (7 - i / 2 + i % 2 * 8);
+    return set;
+#endif
+}
+
+KV_INLINE unsigned kv_table_match_slot(unsigned set)
+{
+    unsigned bit = (unsigned)__builtin_ctz(set);
+    return (~bit & 3) << 1 | bit >> 3;
 }
 
 /* Two-stage prefetch of a batch: first the bucket's line, a few items later the item that carries
@@ -92,8 +143,8 @@ KV_INLINE uint32_t kv_table_home(const struct kv_table_segment *s, uint64_t hash
 KV_INLINE void kv_table_prefetch_bucket(const struct kv_table *t, uint64_t hash)
 {
     if (KV_LIKELY(t->directory != NULL)) {
-        const struct kv_table_segment *s = kv_table_segment_of(t, hash);
-        KV_PREFETCH(&s->buckets[kv_table_home(s, hash)]);
+        uint64_t word = kv_table_word(t, hash);
+        KV_PREFETCH(&kv_table_word_buckets(word)[kv_table_home(word, hash >> 48)]);
     }
 }
 void kv_table_prefetch_item(const struct kv_table *t, uint64_t hash);
@@ -105,31 +156,29 @@ KV_INLINE void *kv_table_find(const struct kv_table *t, uint64_t hash,
 {
     if (KV_UNLIKELY(t->directory == NULL))
         return NULL;
-    const struct kv_table_segment *s = kv_table_segment_of(t, hash);
-    uint32_t bucket = kv_table_home(s, hash);
+    uint64_t word = kv_table_word(t, hash);
     uint64_t tag = hash >> 48;
-    for (uint32_t probe = 0; probe < s->bucket_count; probe++) {
-        const struct kv_table_bucket *b = &s->buckets[bucket];
-        bool full = true;
-        for (int i = 0; i < KV_TABLE_SLOTS; i++) {
-            uint64_t slot = b->slot[i];
-            if (slot >> 48 == tag && slot != 0) {
-                void *item = kv_table_slot_item(slot);
-                if (same(item, key))
-                    return item;
-            }
-            full &= slot != 0;
+    const struct kv_table_bucket *buckets = kv_table_word_buckets(word);
+    uint32_t bucket_count = kv_table_word_count(word);
+    uint32_t bucket = kv_table_home(word, tag);
+    for (uint32_t probe = 0; probe < bucket_count; probe++) {
+        const struct kv_table_bucket *b = &buckets[bucket];
+        for (unsigned set = kv_table_match(b, tag); set != 0; set &= set - 1) {
+            void *item = kv_table_slot_item(b->slot[kv_table_match_slot(set)]);
+            if (KV_LIKELY(item != NULL) && same(item, key))
+                return item;
         }
-        if (KV_LIKELY(!full))
+        if (KV_LIKELY(!kv_table_bucket_full(b)))
             return NULL;
-        if (++bucket == s->bucket_count)
+        if (++bucket == bucket_count)
             bucket = 0;
     }
     return NULL;
 }
 
-/* Adds an item that is known to be absent. KV_ERR_NOMEM: nothing changed. (KV_ERR_LIMIT never
- * happens below 2^25 segments.) */
+/* Adds an item that is known to be absent. KV_ERR_NOMEM: nothing changed; it comes only when the
+ * segment has no free slot at all. KV_ERR_LIMIT: over 524,000 items share their directory bits, so
+ * the hash is broken. */
 enum kv_err kv_table_insert(struct kv_table *t, uint64_t hash, void *item) KV_MUST_CHECK;
 
 /* The item moved: replaces its pointer. The old item must be present (asserted). */
@@ -139,11 +188,14 @@ void kv_table_replace(struct kv_table *t, uint64_t hash, const void *old_item, v
  * sibling segments; never fails (when memory is short it just does not shrink). */
 void kv_table_remove(struct kv_table *t, uint64_t hash, const void *item);
 
-/* Visits items in order of position, starting at `position`, in whole home buckets, until at least
- * `count` items were visited or the end is reached; returns the position to go on from, or
- * KV_TABLE_POSITION_END. Every item that is present during a whole walk from 0 to the end is
- * visited exactly once, whatever is inserted, removed, grown or shrunk between the calls. The
- * visitor must not change the table. At most `count` + 1,024 buckets are looked at per call. */
+/* Visits items from `position` on, in whole groups (the items of one segment with the same chunk,
+ * about a home bucket), until at least `count` items were visited or the end is reached; returns
+ * the position to go on from, or KV_TABLE_POSITION_END. Groups come in order of position, items
+ * within a group in no order. What a call visits is exactly what has a position from its start to
+ * before its result, so every item that is present during a whole walk from 0 to the end is visited
+ * exactly once, whatever is inserted, removed, grown, split or merged between the calls. The
+ * visitor must not change the table. A call looks at no more than `count` + 1,024 buckets and the
+ * rest of a group. */
 uint64_t kv_table_scan(const struct kv_table *t, uint64_t position, uint64_t count,
                        void (*visit)(void *item, void *arg), void *arg);
 
