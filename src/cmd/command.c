@@ -208,7 +208,7 @@ void kv_cmd_command_info(struct kv_call *call)
     for (int i = 2; i < call->argc; i++) {
         const struct kv_command *cmd = find_command(call, call->argv[i]);
         if (cmd == NULL)
-            kv_reply_null_array(call->out);
+            kv_reply_null(call->out);
         else
             reply_info(call->out, cmd);
     }
