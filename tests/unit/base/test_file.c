@@ -1,0 +1,143 @@
+/* base/file.h: a replaced file is the new one or the old one, and nothing stays behind. */
+#include "base/file.h"
+#include "unit.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+static char path[128];
+
+static void setup(void)
+{
+    snprintf(folder, sizeof(folder), "/tmp/kvik-unit-file-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/target", folder);
+}
+
+static int files_in_folder(void)
+{
+    DIR *d = opendir(folder);
+    int count = 0;
+
+    ck_assert_ptr_nonnull(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        count += e->d_name[0] != '.';
+    closedir(d);
+    return count;
+}
+
+static void teardown(void)
+{
+    unlink(path);
+    rmdir(path);
+    rmdir(folder);
+}
+
+static void check_content(const char *want)
+{
+    char got[256];
+    int fd = open(path, O_RDONLY);
+
+    ck_assert_int_ge(fd, 0);
+    ssize_t len = read(fd, got, sizeof(got) - 1);
+    ck_assert_int_ge((int)len, 0);
+    close(fd);
+    got[len] = '\0';
+    ck_assert_str_eq(got, want);
+}
+
+START_TEST(a_file_is_made_and_replaced)
+{
+    struct stat st;
+
+    umask(022);
+    ck_assert_int_eq(kv_file_replace(path, KV_SLICE("first"), 0644), KV_OK);
+    check_content("first");
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0644);
+    ck_assert_int_eq(kv_file_replace(path, KV_SLICE("2"), 0600), KV_OK);
+    check_content("2");
+    ck_assert_int_eq(kv_file_replace(path, kv_slice(NULL, 0), 0600), KV_OK);
+    check_content("");
+    ck_assert_int_eq(files_in_folder(), 1);
+}
+END_TEST
+
+START_TEST(a_bare_name_is_in_the_working_folder)
+{
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(kv_file_replace("target", KV_SLICE("here"), 0644), KV_OK);
+    check_content("here");
+}
+END_TEST
+
+START_TEST(a_failure_leaves_everything_as_it_was)
+{
+    char long_path[PATH_MAX + 100];
+
+    ck_assert_int_eq(kv_file_replace("/nonexistent/x", KV_SLICE("x"), 0644), KV_ERR_IO);
+    ck_assert_int_eq(errno, ENOENT);
+    memset(long_path, 'a', sizeof(long_path));
+    long_path[sizeof(long_path) - 1] = '\0';
+    ck_assert_int_eq(kv_file_replace(long_path, KV_SLICE("x"), 0644), KV_ERR_IO);
+    ck_assert_int_eq(errno, ENAMETOOLONG);
+    /* A file cannot take the place of a folder: the rename fails, the temporary file goes. */
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    ck_assert_int_eq(kv_file_replace(path, KV_SLICE("x"), 0644), KV_ERR_IO);
+    ck_assert_int_eq(errno, EISDIR);
+    ck_assert_int_eq(files_in_folder(), 1);
+}
+END_TEST
+
+static void *write_slowly(void *arg)
+{
+    static char bytes[1 << 20];
+    memset(bytes, 'w', sizeof(bytes));
+    enum kv_err err = kv_file_write_all(*(int *)arg, bytes, sizeof(bytes));
+    return err == KV_OK ? arg : NULL;
+}
+
+/* A pipe takes 64 KiB at a time, so a megabyte is written in pieces. */
+START_TEST(short_writes_go_on)
+{
+    int fds[2];
+    pthread_t writer;
+    char buffer[4096];
+    size_t total = 0;
+    void *result;
+
+    ck_assert_int_eq(pipe(fds), 0);
+    ck_assert_int_eq(pthread_create(&writer, NULL, write_slowly, &fds[1]), 0);
+    while (total < 1 << 20) {
+        ssize_t len = read(fds[0], buffer, sizeof(buffer));
+        ck_assert_int_gt((int)len, 0);
+        total += (size_t)len;
+    }
+    pthread_join(writer, &result);
+    ck_assert_ptr_nonnull(result);
+    close(fds[0]);
+    signal(SIGPIPE, SIG_IGN);
+    ck_assert_int_eq(kv_file_write_all(fds[1], "x", 1), KV_ERR_IO);
+    ck_assert_int_eq(errno, EPIPE);
+    close(fds[1]);
+    ck_assert_int_eq(kv_file_write_all(-1, NULL, 0), KV_OK);
+}
+END_TEST
+
+int main(void)
+{
+    struct unit u;
+
+    unit_begin(&u, "file");
+    unit_fixture(&u, setup, teardown);
+    unit_add(&u, a_file_is_made_and_replaced);
+    unit_add(&u, a_bare_name_is_in_the_working_folder);
+    unit_add(&u, a_failure_leaves_everything_as_it_was);
+    unit_add(&u, short_writes_go_on);
+    return unit_run(&u);
+}
