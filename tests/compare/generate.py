@@ -1,0 +1,268 @@
+#!/usr/bin/python3
+"""Makes random command lines from the command table (commands/*.json).
+
+Every argument of a command is described there by type, token and whether it is optional; this file
+walks that description. On top of it a line is sometimes spoiled on purpose: arguments dropped,
+added, repeated, exchanged, options that exclude each other put side by side. Keys come from a small
+pool, so that commands meet each other. Times to live are long or past, never short: nothing expires
+while two servers are compared.
+"""
+import json
+from pathlib import Path
+
+COMMANDS = Path(__file__).resolve().parents[2] / "commands"
+
+KEYS = [b"a", b"b", b"c", b"k1", b"k2", b"key with blank", b"\x00\xff\r\n", b"", b"{t}x",
+        b"a-rather-long-key-" + b"x" * 60]
+
+INTEGERS = [b"0", b"1", b"-1", b"2", b"7", b"10", b"63", b"64", b"100", b"255", b"256", b"-100",
+            b"9999", b"10000", b"2147483647", b"2147483648", b"-2147483648", b"-2147483649",
+            b"4294967295", b"4294967296", b"9223372036854775807", b"-9223372036854775808",
+            b"9223372036854775806", b"9223372036854775808", b"-9223372036854775809",
+            b"18446744073709551615", b"18446744073709551616", b"4611686018427387904"]
+NOT_INTEGERS = [b"", b"x", b"1.0", b"01", b"+1", b" 1", b"1 ", b"-0", b"0x10", b"1e3", b"--1", b"-",
+                b"1" * 40, b"nan", b"1\x00"]
+DOUBLES = [b"0", b"1", b"-1", b"1.5", b"-1.5", b"0.1", b"0.2", b"3.0e3", b"1e-5", b"1e17", b"1e21",
+           b"100000000000000000", b"0.000000000000000001", b"3.141592653589793238462643383279",
+           b"-0", b"-0.0", b"5.0", b"5e0", b"1e308", b".5", b"5.", b"9007199254740993", b"1e-300",
+           b"10.50", b"0x1p3", b"123456789.987654321", b"1e4000", b"1.1e1"]
+NOT_DOUBLES = [b"", b"x", b"1..5", b"nan", b"inf", b"-inf", b" 1", b"1 ", b"1,5", b"1e99999",
+               b"+inf", b"1.5\x00"]
+VALUES = [b"", b"x", b"hello world", b"Hello", b"foobar", b"\x00\x01\x02\xff", b"\xff" * 5, b"0" * 30,
+          b"v" * 43, b"v" * 44, b"v" * 45, b"v" * 64, b"12345678901234567890", b"-5", b"10000",
+          b"10001", b"3.14", b"a\r\nb", b"long" * 80, b"big" * 6000, b" 12", b"12 "]
+PATTERNS = [b"*", b"a*", b"?", b"[a-c]", b"[^a]", b"k[12]", b"k?", b"*x*", b"\\a", b"{t}*", b"[a",
+            b"", b"**", b"*\xff*", b"[b-a]"]
+
+# Times are far away from now on either side, and the same in every run of a seed.
+SECONDS = [b"100", b"1000", b"86400", b"-1", b"0", b"-100", b"100000000", b"9223372036854775807",
+           b"9223372036854775", b"9223372036854776", b"-9223372036854775808"]
+MILLISECONDS = [b"100000", b"1000000", b"-1", b"0", b"-5", b"8640000000", b"9223372036854775807",
+                b"-9223372036854775808", b"9223370000000000000"]
+UNIX_SECONDS = [b"4102444800", b"4102444801", b"5000000000", b"1", b"1000000000", b"0", b"-1",
+                b"9223372036854775807", b"9223372036854775"]
+UNIX_MILLISECONDS = [b"4102444800000", b"4102444800001", b"5000000000000", b"1", b"1000000000000",
+                     b"0", b"-1", b"9223372036854775807"]
+# Offsets that would allocate hundreds of megabytes are left out; those beyond the limit are in.
+OFFSETS = [b"0", b"1", b"2", b"5", b"7", b"8", b"9", b"31", b"44", b"63", b"64", b"100", b"299", b"-1",
+           b"4294967296", b"9223372036854775807", b"-9223372036854775808"]
+
+# Pools for arguments by their names; what is not named here goes by type.
+BY_NAME = {
+    "seconds": SECONDS,
+    "milliseconds": MILLISECONDS,
+    "unix-time-seconds": UNIX_SECONDS,
+    "unix-time-milliseconds": UNIX_MILLISECONDS,
+    "offset": OFFSETS,
+    "db": [b"0", b"0", b"1", b"2", b"3", b"15", b"16", b"-1", b"4294967296"],
+    "destination-db": [b"0", b"1", b"2", b"3", b"15", b"16", b"-1"],
+    "index1": [b"0", b"1", b"2", b"16", b"-1"],
+    "index2": [b"0", b"1", b"2", b"16", b"-1"],
+    "protover": [b"2", b"3", b"3", b"4", b"1"],
+    "bit": [b"0", b"1", b"2", b"-1"],
+    "encoding": [b"u1", b"i1", b"u8", b"i8", b"u4", b"i5", b"u16", b"i16", b"u32", b"i32", b"u63",
+                 b"i64", b"u64", b"i65", b"u0", b"x8", b"i"],
+    "cursor": [b"0"],
+    "type": [b"string", b"STRING", b"list", b"hash", b"nosuchtype"],
+    "parameter": [b"maxclients", b"timeout", b"proto-max-bulk-len", b"nosuchparameter",
+                  b"databases"],
+    "clientname": [b"me", b"you", b"", b"a b", b"x\n", b"name-1"],
+    "connection-name": [b"me", b"", b"a b", b"name-1"],
+    "username": [b"default", b"nobody", b""],
+    "password": [b"", b"secret"],
+    "section": [b"server", b"keyspace", b"nosuchsection", b"all"],
+    "ifdeq-digest": [b"0123456789abcdef", b"0", b"x"],
+    "ifdne-digest": [b"0123456789abcdef", b"0", b"x"],
+}
+NEGATIVE_OK = {"start", "end"}
+
+
+def version(text):
+    return tuple(int(part) for part in text.split("."))
+
+
+class Command:
+    """One entry of the command table that can be called: name words, arity and arguments."""
+
+    def __init__(self, data):
+        self.words = [word for word in (data.get("container"), data["name"]) if word]
+        self.id = "|".join(self.words).lower()
+        self.since = version(data["since"])
+        self.arity = data["arity"]
+        self.keyed = data.get("mode") == "keys"
+        self.group = data["group"]
+        self.arguments = data.get("arguments", [])
+
+
+def load_table(folder=COMMANDS):
+    """All commands and subcommands, containers themselves left out, sorted by name."""
+    data = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    containers = {entry["container"] for entry in data if "container" in entry}
+    return [Command(entry) for entry in data
+            if "container" in entry or entry["name"] not in containers]
+
+
+class Generator:
+    """Command lines for one seed. Options younger than `newest` are left out."""
+
+    def __init__(self, random, commands, newest=(999,), keys=KEYS):
+        self.random = random
+        self.newest = newest
+        self.keys = keys
+        self.commands = commands
+        self.weights = [8 if command.keyed else 1 for command in commands]
+        for index, command in enumerate(commands):
+            if command.id in ("set", "get", "append", "bitfield", "setrange", "incrbyfloat"):
+                self.weights[index] = 20
+            if command.id in ("flushall", "flushdb", "reset", "hello"):
+                self.weights[index] = 0.5
+
+    def command(self):
+        return self.random.choices(self.commands, self.weights)[0]
+
+    def line(self, command):
+        """One command line, mostly valid."""
+        words = [self.spelled(word) for word in command.words]
+        arguments = self.arguments(command)
+        roll = self.random.random()
+        if roll < 0.10:
+            self.spoil(arguments)
+        return [word.encode() for word in words] + arguments
+
+    def spelled(self, word):
+        return self.random.choice([word, word, word.lower(), word.title()])
+
+    def spoil(self, arguments):
+        kind = self.random.randrange(4)
+        place = self.random.randrange(len(arguments) + 1)
+        if kind == 0 and arguments:
+            del arguments[self.random.randrange(len(arguments))]
+        elif kind == 1:
+            arguments.insert(place, self.random.choice(VALUES + INTEGERS + KEYS))
+        elif kind == 2 and len(arguments) > 1:
+            other = self.random.randrange(len(arguments))
+            place = self.random.randrange(len(arguments))
+            arguments[place], arguments[other] = arguments[other], arguments[place]
+        elif arguments:
+            arguments.append(self.random.choice(arguments))
+
+    def arguments(self, command):
+        if command.id in ("command|getkeys", "command|getkeysandflags"):
+            return self.line(self.command())
+        groups = []
+        for spec in command.arguments:
+            optional = spec.get("optional", False)
+            groups.append((optional, self.argument(spec)))
+        fixed = [words for optional, words in groups if not optional]
+        if fixed and groups[-1][0] and self.random.random() < 0.3:
+            self.shuffle_tail(groups)
+        return [word for _, words in groups for word in words]
+
+    def shuffle_tail(self, groups):
+        """Options after the last required argument may come in any order."""
+        start = max(index for index, group in enumerate(groups) if not group[0]) + 1
+        tail = groups[start:]
+        self.random.shuffle(tail)
+        groups[start:] = tail
+
+    def argument(self, spec):
+        if self.left_out(spec):
+            return []
+        count = self.random.choice([1, 1, 2, 3, 6]) if spec.get("multiple") else 1
+        words = []
+        for number in range(count):
+            if "token" in spec and spec["type"] != "pure-token" and \
+                    (number == 0 or spec.get("multiple_token")):
+                words.append(self.token(spec["token"]))
+            words += self.value(spec)
+        return words
+
+    def left_out(self, spec):
+        if version(spec.get("since", "0")) > self.newest:
+            return True
+        return spec.get("optional", False) and self.random.random() < 0.6
+
+    def token(self, text):
+        return self.random.choice([text, text, text.lower()]).encode()
+
+    def value(self, spec):
+        kind = spec["type"]
+        if kind == "pure-token":
+            return [self.token(spec["token"])]
+        if kind == "oneof":
+            return self.one_of(spec["arguments"])
+        if kind == "block":
+            return [word for inner in spec["arguments"] for word in self.argument(inner)]
+        return [self.scalar(kind, spec["name"])]
+
+    def one_of(self, alternatives):
+        known = [spec for spec in alternatives if version(spec.get("since", "0")) <= self.newest]
+        if not known:
+            return []
+        words = self.argument(dict(self.random.choice(known), optional=False))
+        if self.random.random() < 0.06:
+            words += self.argument(dict(self.random.choice(known), optional=False))
+        return words
+
+    def scalar(self, kind, name):
+        choice = self.random.choice
+        roll = self.random.random()
+        if kind == "key":
+            return choice(self.keys)
+        if name in BY_NAME and roll < 0.94:
+            word = choice(BY_NAME[name])
+            if name == "offset" and self.random.random() < 0.15:
+                word = b"#" + choice([b"0", b"1", b"2", b"9", b"-1", b"x"])
+            return word
+        if kind == "integer":
+            return self.integer(name, roll)
+        if kind == "unix-time":
+            return choice(UNIX_SECONDS if roll < 0.97 else NOT_INTEGERS)
+        if kind == "double":
+            return choice(DOUBLES if roll < 0.9 else NOT_DOUBLES)
+        if kind == "pattern":
+            return choice(PATTERNS)
+        return self.text(roll)
+
+    def integer(self, name, roll):
+        if name in BY_NAME or roll > 0.93:
+            return self.random.choice(NOT_INTEGERS)
+        if name in NEGATIVE_OK and roll < 0.7:
+            return b"%d" % self.random.randint(-60, 60)
+        if roll < 0.35:
+            return b"%d" % self.random.randint(-20, 200)
+        return self.random.choice(INTEGERS)
+
+    def text(self, roll):
+        if roll < 0.3:
+            return self.random.choice(INTEGERS)
+        if roll < 0.4:
+            return self.random.choice(DOUBLES)
+        if roll < 0.45:
+            return bytes(self.random.randrange(256) for _ in range(self.random.randrange(70)))
+        return self.random.choice(VALUES)
+
+    def sequence(self, length):
+        """A list of (command id or None, line). Transactions are part of it."""
+        lines = []
+        while len(lines) < length:
+            if self.random.random() < 0.05:
+                self.transaction(lines)
+            elif self.random.random() < 0.01:
+                lines.append((None, [self.random.choice([b"NOSUCH", b"", b"GETT", b"config"]), b"x"]))
+            else:
+                self.append(lines)
+        return lines
+
+    def append(self, lines):
+        command = self.command()
+        lines.append((command.id, self.line(command)))
+
+    def transaction(self, lines):
+        if self.random.random() < 0.3:
+            lines.append(("watch", [b"WATCH", self.random.choice(self.keys)]))
+        lines.append(("multi", [b"MULTI"]))
+        for _ in range(self.random.randrange(8)):
+            self.append(lines)
+        lines.append(("exec", [b"EXEC"]) if self.random.random() < 0.9
+                     else ("discard", [b"DISCARD"]))
