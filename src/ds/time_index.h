@@ -1,14 +1,14 @@
 /* Index of due times: an ordered multiset of records {when, position}, a B+-tree with leaves of 512
- * bytes (41 records of 12 bytes) and inner nodes of 512 bytes. The expiry index of a shard's
- * database; one record per key with a time to live, moved when that time changes.
+ * bytes (42 records of 12 bytes) and inner nodes of 512 bytes (25 children). The expiry index of a
+ * shard's database; one record per key with a time to live, moved when that time changes.
  *
  *   when      milliseconds of Unix time, 0 .. 2^48 - 1
  *   position  the hash position of the key (ds/table.h), 0 .. 2^41 - 1
  *
  * Order: by when, then position. Equal records may occur more than once. Appending in ascending
- * order leaves leaves full (the rightmost leaf splits at its end), random order about 70 % full.
- * Removal merges neighbours whose sum fits three quarters of a node. Threads: the caller
- * serialises.
+ * order leaves leaves full (a leaf that overflows at its end is left full), random order about 85 %
+ * full, since a full leaf first gives to a neighbour. Removal merges neighbours whose sum fits
+ * three quarters of a node. Threads: the caller serialises.
  */
 #ifndef KV_DS_TIME_INDEX_H
 #define KV_DS_TIME_INDEX_H
