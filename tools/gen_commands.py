@@ -90,11 +90,14 @@ def check_key(where, key):
     demand(len(LEVELS & set(key["flags"])) == 1, where, "a key needs one of RO, RW, OW, RM")
     begin, find = key["begin"], key["find"]
     demand(set(begin) in ({"index"}, {"keyword", "from"}), where, "begin is index or keyword, from")
+    for name, value in begin.items():
+        demand(type(value) is (str if name == "keyword" else int), where, f"{name} is no position")
     demand(begin.get("index", 1) >= 1, where, "index 0 is the command's name")
     demand(begin.get("from", 1) != 0, where, "a search for a keyword starts behind the name")
     demand(set(find) in ({"range"}, {"keynum"}), where, "find is range or keynum")
     numbers = next(iter(find.values()))
-    demand([type(n) for n in numbers] == [int] * 3, where, "find needs three numbers")
+    demand(type(numbers) is list and [type(n) for n in numbers] == [int] * 3, where,
+           "find needs three numbers")
     step = numbers[1] if "range" in find else numbers[2]
     demand(step >= 1, where, "the step between keys is at least 1")
 
