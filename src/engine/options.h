@@ -8,6 +8,9 @@
 
 #define KV_BIND_MAX 16
 
+struct kv_config;
+#define KV_WORKERS_MAX 256 /* most threads */
+
 enum kv_client_class { KV_CLASS_NORMAL, KV_CLASS_REPLICA, KV_CLASS_PUBSUB, KV_CLASS_COUNT };
 
 struct kv_output_limit {
@@ -55,6 +58,8 @@ struct kv_options {
     uint32_t lfu_log_factor, lfu_decay_time;
     bool maxmemory_policy_lfu;  /* access clock counts frequency */
     uint64_t stream_ring_bytes; /* change stream ring, 16 MiB; power of two */
+
+    struct kv_config *config; /* admin/config that fills these; NULL in library use; not ours */
 };
 
 /* Sets every field to its default. */

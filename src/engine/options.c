@@ -1,0 +1,61 @@
+/* Defaults of the options.
+ *
+ * They are written out here, and once more as text in admin/config_table.c, so that the engine can
+ * be used as a library without the configuration above it; a unit test of admin compares the two.
+ * Strings are constants here; admin/config replaces the pointers by its own copies.
+ *
+ * Values follow the defaults of Redis 8. Three are Kvik's own: threads (one worker in library use;
+ * the server's default is `auto`), lookahead 16 and the change stream's ring of 16 MiB, both from
+ * the measurements in docs.
+ *
+ * Rejected: a static const initialiser, because bind and the output limits are arrays whose rows
+ * read better as statements.
+ */
+#include "engine/options.h"
+
+#include "base/log.h"
+#include <string.h>
+#include <syslog.h>
+
+#define MIB ((uint64_t)1024 * 1024)
+
+static void set_network(struct kv_options *o)
+{
+    o->port = 6379;
+    o->bind[0] = "*";
+    o->bind[1] = "-::*";
+    o->bind_count = 2;
+    o->unixsocket = "";
+    o->tcp_backlog = 511;
+    o->maxclients = 10000;
+    o->tcp_keepalive_seconds = 300;
+    o->protected_mode = true;
+    o->requirepass = "";
+    o->proto_max_bulk_len = 512 * MIB;
+    o->client_query_buffer_limit = 1024 * MIB;
+    o->output_limit[KV_CLASS_REPLICA] = (struct kv_output_limit){256 * MIB, 64 * MIB, 60};
+    o->output_limit[KV_CLASS_PUBSUB] = (struct kv_output_limit){32 * MIB, 8 * MIB, 60};
+}
+
+void kv_options_default(struct kv_options *o)
+{
+    memset(o, 0, sizeof(*o));
+    set_network(o);
+    o->threads = 1;
+    o->databases = 16;
+    o->pidfile = "";
+    o->dir = "";
+    o->logfile = "";
+    o->syslog_ident = "kvik";
+    o->syslog_facility = LOG_LOCAL0;
+    o->enable_debug_command = "no";
+    o->loglevel = KV_LOG_NOTICE;
+    o->hz = 10;
+    o->lookahead = 16;
+    o->slowlog_log_slower_than_us = 10000;
+    o->slowlog_max_len = 128;
+    o->active_expire = true;
+    o->lfu_log_factor = 10;
+    o->lfu_decay_time = 1;
+    o->stream_ring_bytes = 16 * MIB;
+}
