@@ -89,6 +89,7 @@ class Command:
         self.id = "|".join(self.words).lower()
         self.since = version(data["since"])
         self.arity = data["arity"]
+        self.flags = set(data.get("flags", []))
         self.keyed = data.get("mode") == "keys"
         self.group = data["group"]
         self.arguments = data.get("arguments", [])
