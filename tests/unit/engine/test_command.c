@@ -239,6 +239,58 @@ START_TEST(finds_subcommands_in_any_case)
 }
 END_TEST
 
+/* A naive reading of one specification of one key range, for lines without a keyword. */
+static int model_keys(const struct kv_keyspec *spec, const struct line *line, int *positions)
+{
+    int64_t first = spec->begin_index;
+    int64_t last;
+    int64_t step = spec->b;
+    if (spec->find == KV_FIND_RANGE) {
+        last = spec->a >= 0 ? first + spec->a : line->argc + spec->a;
+    } else {
+        if (first + spec->a >= line->argc)
+            return -1;
+        int64_t count = strtoll(line->argv[first + spec->a].ptr, NULL, 10);
+        first += spec->b;
+        step = spec->c;
+        last = first + (count - 1) * step;
+    }
+    if (first >= line->argc || last >= line->argc || last < first)
+        return -1;
+    int found = 0;
+    for (int64_t i = first; i <= last; i += step)
+        positions[found++] = (int)i;
+    return found;
+}
+
+START_TEST(agrees_with_a_naive_reading)
+{
+    static const char *const words[] = {"a", "0", "1", "2", "3", "7", "-1", "100000"};
+    struct kv_random random;
+    kv_random_init(&random, unit_seed("agrees_with_a_naive_reading"));
+    for (int round = 0; round < UNIT_ROUNDS(100000); round++) {
+        struct kv_keyspec spec = {.flags = KV_KEY_RO, .begin = KV_BEGIN_INDEX};
+        spec.begin_index = (int16_t)(1 + kv_random_below(&random, 4));
+        spec.find = (uint8_t)kv_random_below(&random, 2);
+        spec.a = (int16_t)(spec.find == KV_FIND_RANGE ? (int)kv_random_below(&random, 6) - 3
+                                                      : (int)kv_random_below(&random, 3));
+        spec.b = (int16_t)(1 + kv_random_below(&random, 3));
+        spec.c = (int16_t)(spec.find == KV_FIND_RANGE ? 0 : 1 + kv_random_below(&random, 3));
+        struct line line = {.argc = (int)(1 + kv_random_below(&random, 10))};
+        for (int i = 0; i < line.argc; i++)
+            line.argv[i] = kv_slice_cstr(words[kv_random_below(&random, KV_ARRAY_LEN(words))]);
+        struct kv_command cmd = {.name = "x", .keyspecs = &spec, .keyspec_count = 1};
+        int expected[LINE_MAX_WORDS];
+        int actual[LINE_MAX_WORDS];
+        int count = model_keys(&spec, &line, expected);
+        ck_assert_int_eq(kv_command_keys(&cmd, line.argv, line.argc, actual, NULL, LINE_MAX_WORDS),
+                         count);
+        for (int i = 0; i < count; i++)
+            ck_assert_int_eq(actual[i], expected[i]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -254,5 +306,6 @@ int main(void)
     unit_add(&u, leaves_out_what_is_not_a_key);
     unit_add(&u, tells_how_many_there_are_when_space_is_short);
     unit_add(&u, finds_subcommands_in_any_case);
+    unit_add(&u, agrees_with_a_naive_reading);
     return unit_run(&u);
 }
