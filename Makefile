@@ -26,7 +26,8 @@ include mk/test.mk
 
 .PHONY: run debug asan tsan install format lint clean deps help ci
 
-run: deps
+run:
+	@tools/install-deps build
 	@$(MAKE) --no-print-directory -j2 V=release server
 	@exec $(BUILD)/release/kvik-server $(ARGS)
 
@@ -51,7 +52,7 @@ clean:
 	rm -rf $(BUILD)
 
 deps:
-	@tools/install-deps
+	@tools/install-deps build test fuzz coverage
 
 ci:
 	.ci/run

@@ -81,7 +81,8 @@ $(B)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(ARCHIVES) $(B)/.flags
 V_GIVEN := $(filter command line environment,$(origin V))
 RUN_TESTS = $(PYTHON) tools/run-tests --build $(BUILD)
 
-test: deps
+test:
+	@tools/install-deps build test
 	@$(RUN_TESTS) all
 
 test-unit:
@@ -102,6 +103,7 @@ bench:
 
 TIME ?= 60
 fuzz:
+	@tools/install-deps build fuzz
 	@[ -n '$(T)' ] || { echo 'make fuzz T=<target> TIME=<seconds>; targets: $(FUZZ_TARGETS) all'; exit 2; }
 	@for target in $(if $(filter all,$(T)),$(FUZZ_TARGETS),$(T)); do \
 	  $(MAKE) --no-print-directory -j2 V=fuzz $(BUILD)/fuzz/fuzz/fuzz_$$target; \
@@ -116,6 +118,7 @@ soak:
 	@$(RUN_TESTS) soak --seconds $(TIME)
 
 coverage:
+	@tools/install-deps build test coverage
 	@$(RUN_TESTS) unit --variants coverage
 	@$(RUN_TESTS) server --variants coverage
 	@gcovr --root . --object-directory $(BUILD)/coverage --filter src/ --print-summary \

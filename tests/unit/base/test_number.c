@@ -116,7 +116,7 @@ START_TEST(integers_print_as_the_c_library_prints_them)
     check_int(INT64_MAX);
     check_int(INT64_MIN);
     kv_random_init(&r, unit_seed("integers"));
-    for (int i = 0; i < UNIT_ROUNDS(200000); i++)
+    for (int i = 0; i < UNIT_ROUNDS(40000); i++)
         check_int((int64_t)(kv_random_next(&r) >> kv_random_below(&r, 64)));
 }
 END_TEST
@@ -183,7 +183,7 @@ START_TEST(long_decimal_texts_round_like_short_ones)
     double value;
 
     kv_random_init(&r, unit_seed("long texts"));
-    for (int i = 0; i < UNIT_ROUNDS(2000); i++) {
+    for (int i = 0; i < UNIT_ROUNDS(500); i++) {
         size_t len = 0, digits = 1000 + kv_random_below(&r, 3000);
         size_t zeros = kv_random_below(&r, 3) == 0 ? kv_random_below(&r, digits) : 0;
         size_t point = kv_random_below(&r, digits + 1);
@@ -286,7 +286,7 @@ START_TEST(doubles_survive_printing_and_are_short)
     struct kv_random r;
 
     kv_random_init(&r, unit_seed("doubles"));
-    for (int i = 0; i < UNIT_ROUNDS(100000); i++) {
+    for (int i = 0; i < UNIT_ROUNDS(20000); i++) {
         uint64_t bits = kv_random_next(&r);
         double value;
         memcpy(&value, &bits, sizeof(value));
