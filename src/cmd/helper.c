@@ -14,7 +14,6 @@
 #include "cmd/helper.h"
 
 #include "base/assert.h"
-#include "base/number.h"
 #include <limits.h>
 
 void kv_cmd_reply_text_take(struct kv_text *t, struct kv_call *call)
@@ -30,10 +29,8 @@ bool kv_cmd_database(struct kv_call *call, int arg, uint32_t *db)
 {
     KV_ASSERT(arg < call->argc);
     int64_t number;
-    if (!kv_int_parse(call->argv[arg], &number) || number < INT_MIN || number > INT_MAX) {
-        kv_call_not_integer(call);
+    if (!kv_call_int_range(call, arg, INT_MIN, INT_MAX, &number))
         return false;
-    }
     if (number < 0 || number >= (int64_t)kv_store_database_count(call->view.store)) {
         kv_call_error(call, "ERR DB index is out of range");
         return false;

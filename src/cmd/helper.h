@@ -11,8 +11,8 @@
  * releases it. */
 void kv_cmd_reply_text_take(struct kv_text *t, struct kv_call *call);
 
-/* Argument as number of a database: true and *db, or the error is replied ("ERR value is not an
- * integer or out of range", "ERR DB index is out of range"). */
+/* Argument as number of a database: true and *db, or the error is replied (that of
+ * kv_call_int_range, or "ERR DB index is out of range"). */
 bool kv_cmd_database(struct kv_call *call, int arg, uint32_t *db) KV_MUST_CHECK;
 
 /* Argument ON or OFF: true and *on, or a syntax error is replied. */

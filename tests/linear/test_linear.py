@@ -127,7 +127,7 @@ def simulate(dice, mix, clients=4, count=48):
 
 
 def corrupt(history, dice):
-    """One reply is replaced by what another value or count would have given, or None."""
+    """The history with one reply that no order can give, or None."""
     places = [(client, index) for client, operations in enumerate(history)
               for index, operation in enumerate(operations)
               if isinstance(operation.reply, int) or (isinstance(operation.reply, bytes)
@@ -136,7 +136,7 @@ def corrupt(history, dice):
         return None
     client, index = dice.choice(places)
     operation = history[client][index]
-    wrong = operation.reply + 1000 if isinstance(operation.reply, int) else operation.reply + b"9"
+    wrong = operation.reply + 500 if isinstance(operation.reply, int) else operation.reply + b"9"
     spoiled = [list(operations) for operations in history]
     spoiled[client][index] = operation._replace(reply=wrong)
     return spoiled
