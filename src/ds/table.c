@@ -53,9 +53,10 @@
 #define MERGED_MAX (BUCKETS_SPLIT * KV_TABLE_SLOTS / 2)
 #define ITEMS_PER_INDEX_MIN 64u /* below, the directory does not double */
 
-#define SIDE_MARK ((uint64_t)1) /* in a slot, while its segment splits: it goes to the upper half  \
-                                 */
-#define SCAN_BUCKETS 1024u      /* a scan's allowance beyond `count` */
+#define SIDE_MARK                                                                                  \
+    ((uint64_t)1)          /* in a slot, while its segment splits: it goes to the upper half       \
+                            */
+#define SCAN_BUCKETS 1024u /* a scan's allowance beyond `count` */
 #define RANDOM_TRIES 128
 
 static_assert(sizeof(struct kv_table_bucket) == KV_CACHE_LINE, "a bucket is a cache line");

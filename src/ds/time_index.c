@@ -358,7 +358,8 @@ static void insert_by_splitting(struct kv_time_index *x, struct path *p, struct 
     unsigned at = p->index[level];
     struct kv_time_index_node *right = *spare++;
     bool new_smallest = at == 0;
-    put_record(split_node(x, p->node[level], right, &at), at, r);
+    struct kv_time_index_node *leaf = split_node(x, p->node[level], right, &at);
+    put_record(leaf, at, r);
     if (new_smallest)
         update_smallest(p, level);
     while (right != NULL) {

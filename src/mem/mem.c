@@ -58,11 +58,9 @@
 
 #ifndef KV_MEM_SYSTEM
 /* Read by jemalloc before main. Few arenas, since a small server should stay small and the tcache
- * takes most contention away; no background thread, since kv_mem_sample drives the decay; large
- * blocks without a page of colouring, which would cost a 16 KiB value a fifth more. */
+ * takes most contention away; no background thread, since kv_mem_sample drives the decay. */
 const char *malloc_conf __attribute__((visibility("default"), used)) =
-    "narenas:4,background_thread:false,dirty_decay_ms:5000,muzzy_decay_ms:0,"
-    "cache_oblivious:false";
+    "narenas:4,background_thread:false,dirty_decay_ms:5000,muzzy_decay_ms:0";
 #endif
 
 struct slot {
@@ -115,10 +113,7 @@ static size_t aligned_block_size(size_t size, size_t align)
     if (align <= 8)
         return kv_mem_block_size(size);
     size_t rounded = (size + (size == 0) + align - 1) & ~(align - 1);
-    size_t block = kv_mem_block_size(rounded);
-    if (align == ALIGN_MAX && block < LARGE_MIN)
-        return LARGE_MIN;
-    return block;
+    return kv_mem_block_size(rounded);
 }
 
 #ifdef KV_MEM_SYSTEM
