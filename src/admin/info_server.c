@@ -1,0 +1,249 @@
+/* INFO sections server, clients, cpu, replication, persistence and keyspace.
+ *
+ * Processor time comes from getrusage (whole process) and, for the main thread, from its stat file:
+ * the thread that runs INFO need not be the main one, so RUSAGE_THREAD would lie.
+ *
+ * Persistence and replication are not part of this version; their fields show what a server with
+ * both switched off shows. The last save time is the start, as Redis has it before a first save.
+ *
+ * Threads: KV_MODE_STOP.
+ */
+#include "admin/info_priv.h"
+
+#include "base/clock.h"
+#include "base/version.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+static const char *supervisor(struct kv_engine *e)
+{
+    const struct kv_config *c = kv_config_of(e);
+    static const char *const names[] = {"no", "auto", "systemd", "upstart"};
+    return c == NULL ? "no" : names[kv_config_number(c, "supervised")];
+}
+
+static void write_listeners(const struct kv_options *o, struct kv_text *out)
+{
+    int number = 0;
+    if (o->port != 0) {
+        kv_text_printf(out, "listener%d:name=tcp", number++);
+        for (uint32_t i = 0; i < o->bind_count; i++)
+            kv_text_printf(out, ",bind=%s", o->bind[i]);
+        kv_text_printf(out, ",port=%u\r\n", o->port);
+    }
+    if (o->unixsocket[0] != '\0')
+        kv_text_printf(out, "listener%d:name=unix,bind=%s\r\n", number, o->unixsocket);
+}
+
+static void write_build(struct kv_text *out)
+{
+    struct utsname system;
+    if (uname(&system) != 0)
+        memset(&system, 0, sizeof(system));
+    kv_text_printf(out,
+                   "redis_version:%s\r\n"
+                   "redis_git_sha1:00000000\r\n"
+                   "redis_git_dirty:0\r\n"
+                   "redis_build_id:0\r\n"
+                   "redis_mode:standalone\r\n"
+                   "server_name:kvik\r\n"
+                   "kvik_version:%s\r\n"
+                   "os:%s %s %s\r\n"
+                   "arch_bits:%zu\r\n",
+                   KV_REDIS_VERSION, KV_VERSION, system.sysname, system.release, system.machine,
+                   sizeof(void *) * 8);
+    kv_text_printf(out,
+                   "monotonic_clock:%s\r\n"
+                   "multiplexing_api:epoll\r\n"
+                   "atomicvar_api:c11-builtin\r\n"
+                   "gcc_version:%d.%d.%d\r\n",
+                   kv_clock_use_tsc ? "X86 TSC" : "POSIX clock_gettime", __GNUC__, __GNUC_MINOR__,
+                   __GNUC_PATCHLEVEL__);
+}
+
+void kv_info_server(struct kv_engine *e, struct kv_text *out)
+{
+    const struct kv_options *o = kv_engine_options(e);
+    const struct kv_config *c = kv_config_of(e);
+    int64_t now_us = kv_clock_wall_us();
+    int64_t uptime = kv_engine_uptime_seconds(e);
+    write_build(out);
+    kv_text_printf(out,
+                   "process_id:%ld\r\n"
+                   "process_supervised:%s\r\n"
+                   "run_id:%s\r\n"
+                   "tcp_port:%u\r\n"
+                   "server_time_usec:%lld\r\n"
+                   "uptime_in_seconds:%lld\r\n"
+                   "uptime_in_days:%lld\r\n",
+                   (long)getpid(), supervisor(e), kv_info_facts.run_id, o->port, (long long)now_us,
+                   (long long)uptime, (long long)(uptime / 86400));
+    kv_text_printf(out,
+                   "hz:%u\r\n"
+                   "configured_hz:%u\r\n"
+                   "lru_clock:%lld\r\n"
+                   "executable:%s\r\n"
+                   "config_file:%s\r\n"
+                   "io_threads_active:0\r\n",
+                   o->hz, o->hz, (long long)(now_us / 1000000 & 0xffffff), kv_info_facts.program,
+                   c == NULL ? "" : kv_config_file_path(c));
+    write_listeners(o, out);
+}
+
+static void count_watching(struct kv_client *c, void *arg)
+{
+    uint64_t *watching = arg;
+    *watching += kv_client_watch_count(c) > 0;
+}
+
+void kv_info_clients(struct kv_engine *e, struct kv_text *out)
+{
+    uint64_t watching = 0;
+    kv_engine_each_client(e, count_watching, &watching);
+    kv_text_printf(out,
+                   "connected_clients:%llu\r\n"
+                   "cluster_connections:0\r\n"
+                   "maxclients:%u\r\n"
+                   "client_recent_max_input_buffer:%llu\r\n"
+                   "client_recent_max_output_buffer:%llu\r\n",
+                   (unsigned long long)KV_ENGINE_STAT(e, clients), kv_engine_options(e)->maxclients,
+                   (unsigned long long)KV_ENGINE_STAT(e, input_buffer_max),
+                   (unsigned long long)KV_ENGINE_STAT(e, output_buffer_max));
+    kv_text_printf(out,
+                   "blocked_clients:0\r\n"
+                   "tracking_clients:0\r\n"
+                   "pubsub_clients:0\r\n"
+                   "watching_clients:%llu\r\n"
+                   "clients_in_timeout_table:0\r\n"
+                   "total_watched_keys:%llu\r\n"
+                   "total_blocking_keys:0\r\n"
+                   "total_blocking_keys_on_nokey:0\r\n",
+                   (unsigned long long)watching,
+                   (unsigned long long)kv_store_watched_keys(kv_engine_store(e)));
+}
+
+/* User and system time of the main thread in seconds; false when /proc says nothing. */
+static bool main_thread_times(double *user, double *system)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof(path), "/proc/self/task/%ld/stat", (long)getpid());
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t len = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (len <= 0)
+        return false;
+    text[len] = '\0';
+    /* The name in parentheses may hold anything; fields are counted behind its end. */
+    const char *rest = strrchr(text, ')');
+    unsigned long long user_ticks, system_ticks;
+    if (rest == NULL || sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+                               &user_ticks, &system_ticks) != 2)
+        return false;
+    double per_second = (double)sysconf(_SC_CLK_TCK);
+    *user = (double)user_ticks / per_second;
+    *system = (double)system_ticks / per_second;
+    return true;
+}
+
+static double seconds(struct timeval t)
+{
+    return (double)t.tv_sec + (double)t.tv_usec / 1e6;
+}
+
+void kv_info_cpu(struct kv_engine *e, struct kv_text *out)
+{
+    struct rusage self, children;
+    double user, system;
+    (void)e;
+    getrusage(RUSAGE_SELF, &self);
+    getrusage(RUSAGE_CHILDREN, &children);
+    kv_text_printf(out,
+                   "used_cpu_sys:%.6f\r\n"
+                   "used_cpu_user:%.6f\r\n"
+                   "used_cpu_sys_children:%.6f\r\n"
+                   "used_cpu_user_children:%.6f\r\n",
+                   seconds(self.ru_stime), seconds(self.ru_utime), seconds(children.ru_stime),
+                   seconds(children.ru_utime));
+    if (main_thread_times(&user, &system))
+        kv_text_printf(out,
+                       "used_cpu_sys_main_thread:%.6f\r\n"
+                       "used_cpu_user_main_thread:%.6f\r\n",
+                       system, user);
+}
+
+void kv_info_replication(struct kv_engine *e, struct kv_text *out)
+{
+    const struct kv_config *c = kv_config_of(e);
+    kv_text_printf(out,
+                   "role:master\r\n"
+                   "connected_slaves:0\r\n"
+                   "master_failover_state:no-failover\r\n"
+                   "master_replid:%s\r\n"
+                   "master_replid2:0000000000000000000000000000000000000000\r\n"
+                   "master_repl_offset:0\r\n"
+                   "second_repl_offset:-1\r\n"
+                   "repl_backlog_active:0\r\n"
+                   "repl_backlog_size:%lld\r\n"
+                   "repl_backlog_first_byte_offset:0\r\n"
+                   "repl_backlog_histlen:0\r\n",
+                   kv_info_facts.replication_id,
+                   c == NULL ? 0 : (long long)kv_config_number(c, "repl-backlog-size"));
+}
+
+void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
+{
+    kv_info_fixed(out, "loading:0\n"
+                       "async_loading:0\n"
+                       "current_cow_peak:0\n"
+                       "current_cow_size:0\n"
+                       "current_cow_size_age:0\n"
+                       "current_fork_perc:0.00\n"
+                       "current_save_keys_processed:0\n"
+                       "current_save_keys_total:0\n");
+    kv_text_printf(out,
+                   "rdb_changes_since_last_save:%llu\r\n"
+                   "rdb_bgsave_in_progress:0\r\n"
+                   "rdb_last_save_time:%lld\r\n",
+                   (unsigned long long)KV_STORE_STAT(e, dirty),
+                   (long long)kv_info_facts.start_unix_seconds);
+    kv_info_fixed(out, "rdb_last_bgsave_status:ok\n"
+                       "rdb_last_bgsave_time_sec:-1\n"
+                       "rdb_current_bgsave_time_sec:-1\n"
+                       "rdb_saves:0\n"
+                       "rdb_last_cow_size:0\n"
+                       "rdb_last_load_keys_expired:0\n"
+                       "rdb_last_load_keys_loaded:0\n"
+                       "aof_enabled:0\n"
+                       "aof_rewrite_in_progress:0\n"
+                       "aof_rewrite_scheduled:0\n"
+                       "aof_last_rewrite_time_sec:-1\n"
+                       "aof_current_rewrite_time_sec:-1\n"
+                       "aof_last_bgrewrite_status:ok\n"
+                       "aof_rewrites:0\n"
+                       "aof_rewrites_consecutive_failures:0\n"
+                       "aof_last_write_status:ok\n"
+                       "aof_last_cow_size:0\n"
+                       "module_fork_in_progress:0\n"
+                       "module_fork_last_cow_size:0\n");
+}
+
+void kv_info_keyspace(struct kv_engine *e, struct kv_text *out)
+{
+    const struct kv_store *s = kv_engine_store(e);
+    int64_t now_ms = kv_clock_wall_ms();
+    for (uint32_t db = 0; db < kv_store_database_count(s); db++) {
+        uint64_t keys = kv_store_size(s, db);
+        if (keys == 0)
+            continue;
+        uint64_t expires = kv_store_expires(s, db);
+        KV_ASSERT(expires <= keys);
+        kv_text_printf(out, "db%u:keys=%llu,expires=%llu,avg_ttl=%lld,subexpiry=0\r\n", db,
+                       (unsigned long long)keys, (unsigned long long)expires,
+                       (long long)kv_store_average_ttl_ms(s, db, now_ms));
+    }
+}

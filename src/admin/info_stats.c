@@ -1,0 +1,145 @@
+/* INFO sections stats, commandstats, errorstats and kvik.
+ *
+ * All counters have one writer (a worker) and are summed here. Command statistics are listed in the
+ * order of the table; only commands that were called, rejected or failed show.
+ *
+ * The section kvik is our own: how the workers shared the work and what waiting cost. hold_us_max
+ * is the longest time for which commands held shard locks, slice_us_max the longest slice of expiry
+ * work; both since the start or CONFIG RESETSTAT. memory_* are bytes by owner (mem/mem.h).
+ *
+ * Threads: KV_MODE_STOP.
+ */
+#include "admin/info_priv.h"
+
+#include "base/version.h"
+
+static void write_count(struct kv_text *out, const char *name, uint64_t value)
+{
+    kv_text_printf(out, "%s:%llu\r\n", name, (unsigned long long)value);
+}
+
+static void write_traffic(struct kv_engine *e, struct kv_text *out)
+{
+    double input_kbps = 0, output_kbps = 0;
+    kv_engine_net_rates(e, &input_kbps, &output_kbps);
+    write_count(out, "total_connections_received", KV_ENGINE_STAT(e, connections));
+    write_count(out, "total_commands_processed", KV_ENGINE_STAT(e, commands));
+    write_count(out, "instantaneous_ops_per_sec", kv_engine_ops_per_second(e));
+    write_count(out, "total_net_input_bytes", KV_ENGINE_STAT(e, net_input_bytes));
+    write_count(out, "total_net_output_bytes", KV_ENGINE_STAT(e, net_output_bytes));
+    kv_text_printf(out,
+                   "total_net_repl_input_bytes:0\r\n"
+                   "total_net_repl_output_bytes:0\r\n"
+                   "instantaneous_input_kbps:%.2f\r\n"
+                   "instantaneous_output_kbps:%.2f\r\n"
+                   "instantaneous_input_repl_kbps:0.00\r\n"
+                   "instantaneous_output_repl_kbps:0.00\r\n",
+                   input_kbps, output_kbps);
+    write_count(out, "rejected_connections", KV_ENGINE_STAT(e, rejected_connections));
+}
+
+void kv_info_stats(struct kv_engine *e, struct kv_text *out)
+{
+    write_traffic(e, out);
+    kv_info_fixed(out, "sync_full:0\n"
+                       "sync_partial_ok:0\n"
+                       "sync_partial_err:0\n"
+                       "expired_subkeys:0\n");
+    write_count(out, "expired_keys", KV_STORE_STAT(e, expired_keys));
+    kv_info_fixed(out, "expired_stale_perc:0.00\n");
+    write_count(out, "evicted_keys", KV_STORE_STAT(e, evicted_keys));
+    kv_info_fixed(out, "evicted_clients:0\n"
+                       "evicted_scripts:0\n"
+                       "total_eviction_exceeded_time:0\n"
+                       "current_eviction_exceeded_time:0\n");
+    write_count(out, "keyspace_hits", KV_STORE_STAT(e, hits));
+    write_count(out, "keyspace_misses", KV_STORE_STAT(e, misses));
+    kv_info_fixed(out, "pubsub_channels:0\n"
+                       "pubsub_patterns:0\n"
+                       "pubsubshard_channels:0\n"
+                       "latest_fork_usec:0\n"
+                       "total_forks:0\n"
+                       "migrate_cached_sockets:0\n"
+                       "slave_expires_tracked_keys:0\n"
+                       "active_defrag_hits:0\n"
+                       "active_defrag_misses:0\n"
+                       "active_defrag_key_hits:0\n"
+                       "active_defrag_key_misses:0\n"
+                       "total_active_defrag_time:0\n"
+                       "current_active_defrag_time:0\n"
+                       "tracking_total_keys:0\n"
+                       "tracking_total_items:0\n"
+                       "tracking_total_prefixes:0\n"
+                       "unexpected_error_replies:0\n");
+    write_count(out, "total_error_replies", KV_ENGINE_STAT(e, error_replies));
+    kv_info_fixed(out, "dump_payload_sanitizations:0\n");
+    write_count(out, "client_query_buffer_limit_disconnections",
+                KV_ENGINE_STAT(e, query_buffer_limit_disconnections));
+    write_count(out, "client_output_buffer_limit_disconnections",
+                KV_ENGINE_STAT(e, output_limit_disconnections));
+}
+
+static void write_command(struct kv_engine *e, const struct kv_command *cmd, struct kv_text *out)
+{
+    uint64_t calls = 0, usec = 0, rejected = 0, failed = 0;
+    kv_engine_command_stat(e, cmd->id, &calls, &usec, &rejected, &failed);
+    if (calls + rejected + failed == 0)
+        return;
+    kv_text_printf(out,
+                   "cmdstat_%s:calls=%llu,usec=%llu,usec_per_call=%.2f,rejected_calls=%llu,"
+                   "failed_calls=%llu\r\n",
+                   cmd->full_name, (unsigned long long)calls, (unsigned long long)usec,
+                   calls == 0 ? 0.0 : (double)usec / (double)calls, (unsigned long long)rejected,
+                   (unsigned long long)failed);
+}
+
+void kv_info_commandstats(struct kv_engine *e, struct kv_text *out)
+{
+    const struct kv_command_table *table = kv_engine_commands(e);
+    for (uint32_t i = 0; i < table->command_count; i++) {
+        const struct kv_command *cmd = &table->commands[i];
+        write_command(e, cmd, out);
+        for (uint32_t sub = 0; sub < cmd->sub_count; sub++)
+            write_command(e, &cmd->subs[sub], out);
+    }
+}
+
+static void write_error(void *arg, const char *code, uint64_t count)
+{
+    if (count > 0)
+        kv_text_printf(arg, "errorstat_%s:count=%llu\r\n", code, (unsigned long long)count);
+}
+
+void kv_info_errorstats(struct kv_engine *e, struct kv_text *out)
+{
+    kv_engine_each_error(e, write_error, out);
+}
+
+void kv_info_kvik(struct kv_engine *e, struct kv_text *out)
+{
+    uint64_t batches = KV_ENGINE_STAT(e, batches);
+    uint64_t batch_commands = KV_ENGINE_STAT(e, batch_commands);
+    kv_text_printf(out, "version:%s\r\n", KV_VERSION);
+    write_count(out, "threads", kv_engine_worker_count(e));
+    write_count(out, "shards", kv_store_shard_count(kv_engine_store(e)));
+    write_count(out, "loops", KV_ENGINE_STAT(e, loops));
+    write_count(out, "busy_us", KV_ENGINE_STAT(e, busy_ns) / 1000);
+    write_count(out, "batches", batches);
+    write_count(out, "batch_commands", batch_commands);
+    kv_text_printf(out, "batch_commands_average:%.2f\r\n",
+                   batches == 0 ? 0.0 : (double)batch_commands / (double)batches);
+    write_count(out, "lock_spins", KV_ENGINE_STAT(e, lock_spins));
+    write_count(out, "lock_parks", KV_ENGINE_STAT(e, lock_parks));
+    write_count(out, "gate_parks", KV_ENGINE_STAT(e, gate_parks));
+    write_count(out, "gate_closes", KV_ENGINE_STAT(e, gate_closes));
+    write_count(out, "world_stops", KV_ENGINE_STAT(e, world_stops));
+    write_count(out, "hold_us_max", KV_ENGINE_STAT(e, hold_ns_max) / 1000);
+    write_count(out, "slice_us_max", KV_STORE_STAT(e, slice_ns_max) / 1000);
+    write_count(out, "expire_slices", KV_STORE_STAT(e, expire_slices));
+    write_count(out, "moved_clients", KV_ENGINE_STAT(e, moved_clients));
+    write_count(out, "timed_out_clients", KV_ENGINE_STAT(e, timeouts));
+    write_count(out, "stream_bytes", KV_ENGINE_STAT(e, stream_bytes));
+    for (int owner = 0; owner < KV_MEM_OWNER_COUNT; owner++)
+        kv_text_printf(out, "memory_%s:%lld\r\n", kv_mem_owner_name((enum kv_mem_owner)owner),
+                       (long long)kv_mem_used((enum kv_mem_owner)owner));
+}
