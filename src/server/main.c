@@ -1,0 +1,152 @@
+/* kvik-server: from arguments to a running engine and back.
+ *
+ * Order: memory and clock (everything needs them) - answer --version and --help - configuration -
+ * background - folder and log - open files - crash report - engine - sockets - pid file - signals -
+ * run - end. Threads exist only while kv_engine_run runs, so everything here is single-threaded;
+ * the fork of `daemonize` comes before the engine for the same reason.
+ *
+ * Periodic work of the server travels down as a hook: worker 0 samples memory, which feeds
+ * used_memory_peak.
+ *
+ * Exit status: 0 after an orderly end, 1 when the start fails.
+ *
+ * Rejected: freeing nothing at the end. Destroying the engine proves in every test run that all
+ * memory is accounted for, and costs milliseconds.
+ */
+#include "admin/config.h"
+#include "admin/info.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "cmd/table.h"
+#include "engine/engine.h"
+#include "server/crash.h"
+#include "server/signals.h"
+#include "server/start.h"
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static void on_cron(struct kv_engine *e, void *arg)
+{
+    (void)e;
+    (void)arg;
+    kv_mem_sample();
+}
+
+static void log_start(const struct kv_config *c)
+{
+    kv_log(KV_LOG_NOTICE, "oO0OoO0OoO0Oo Kvik is starting oO0OoO0OoO0Oo");
+    kv_log(KV_LOG_NOTICE, "Kvik version=%s, Redis version=%s, bits=%zu, pid=%ld, just started",
+           KV_VERSION, KV_REDIS_VERSION, sizeof(void *) * 8, (long)getpid());
+    if (kv_config_file_path(c)[0] == '\0')
+        kv_log(KV_LOG_NOTICE, "No config file given, using the defaults and the arguments.");
+    kv_log(KV_LOG_NOTICE, "Configuration loaded");
+}
+
+static void log_ready(struct kv_engine *e)
+{
+    const struct kv_options *o = kv_engine_options(e);
+    kv_log(KV_LOG_NOTICE, "Running mode=standalone, port=%u, threads=%u.", o->port,
+           kv_engine_worker_count(e));
+    kv_log(KV_LOG_NOTICE, "Server initialized");
+    kv_start_warn(kv_config_of(e), o);
+    if (o->port != 0)
+        kv_log(KV_LOG_NOTICE, "Ready to accept connections tcp");
+    if (o->unixsocket[0] != '\0')
+        kv_log(KV_LOG_NOTICE, "Ready to accept connections unix");
+}
+
+static enum kv_err open_sockets(struct kv_engine *e)
+{
+    const struct kv_options *o = kv_engine_options(e);
+    char what[256];
+    if (o->port == 0 && o->unixsocket[0] == '\0') {
+        kv_log(KV_LOG_WARNING, "Configured to not listen anywhere, exiting.");
+        return KV_ERR_DENIED;
+    }
+    enum kv_err err = kv_engine_listen(e, what);
+    if (err == KV_OK)
+        return KV_OK;
+    kv_log(KV_LOG_WARNING, "Warning: Could not create server listening socket %s: %s", what,
+           strerror(errno));
+    if (what[0] == '/' || (o->unixsocket[0] != '\0' && strstr(what, o->unixsocket) != NULL))
+        kv_log(KV_LOG_WARNING, "Failed listening on unix socket %s, aborting.", o->unixsocket);
+    else
+        kv_log(KV_LOG_WARNING, "Failed listening on port %u (tcp), aborting.", o->port);
+    return err;
+}
+
+/* Runs an engine until it is asked to stop. */
+static int serve(struct kv_config *c, const struct kv_options *o, const char *program)
+{
+    struct kv_engine *e = kv_engine_create(o, &kv_command_table);
+    const struct kv_engine_hooks hooks = {.cron = on_cron};
+    kv_config_attach(c, e);
+    kv_engine_set_hooks(e, &hooks);
+    kv_info_init(program);
+    if (open_sockets(e) != KV_OK) {
+        kv_engine_destroy(e);
+        return 1;
+    }
+    const char *pidfile = kv_start_pidfile(o);
+    kv_signals_init(e, pidfile);
+    log_ready(e);
+    kv_start_notify(c);
+    kv_engine_run(e);
+    kv_log(KV_LOG_NOTICE, "User requested shutdown...");
+    kv_signals_release();
+    kv_engine_destroy(e);
+    if (pidfile[0] != '\0') {
+        kv_log(KV_LOG_NOTICE, "Removing the pid file.");
+        unlink(pidfile);
+    }
+    kv_log(KV_LOG_NOTICE, "Kvik is now ready to exit, bye bye...");
+    return 0;
+}
+
+/* What comes between the configuration and the engine. */
+static enum kv_err prepare(struct kv_config *c, struct kv_options *o)
+{
+    kv_options_default(o);
+    kv_config_fill(c, o);
+    if (o->daemonize)
+        kv_start_daemonize();
+    if (kv_config_enter_folder(c) != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Can't enter the folder '%s': %s", o->dir, strerror(errno));
+        return KV_ERR_IO;
+    }
+    enum kv_err err = kv_start_log(o);
+    if (err != KV_OK)
+        return err;
+    log_start(c);
+    err = kv_start_open_files(c);
+    /* The folder's name and maxclients may have changed. */
+    kv_config_fill(c, o);
+    return err;
+}
+
+int main(int argc, char **argv)
+{
+    struct kv_options options;
+    kv_mem_init();
+    kv_clock_init();
+    tzset();
+    setlocale(LC_COLLATE, "");
+    signal(SIGPIPE, SIG_IGN);
+    if (kv_start_answer(argc, argv))
+        return 0;
+    struct kv_config *config = kv_config_create();
+    int status = 1;
+    if (kv_start_configure(config, argc, argv) == KV_OK && prepare(config, &options) == KV_OK) {
+        if (kv_config_number(config, "crash-log-enabled"))
+            kv_crash_init(&options, kv_config_file_path(config));
+        status = serve(config, &options, argv[0]);
+    }
+    kv_config_destroy(config);
+    kv_mem_thread_exit();
+    return status;
+}

@@ -1,0 +1,15 @@
+/* Signals: an orderly end on SIGTERM and SIGINT. */
+#ifndef KV_SERVER_SIGNALS_H
+#define KV_SERVER_SIGNALS_H
+
+#include "engine/engine.h"
+
+/* From now on SIGTERM and SIGINT stop this engine; a second SIGINT ends the process at once.
+ * SIGHUP and SIGPIPE are ignored. `pidfile` is removed by the quick end, "" for none; it must stay
+ * valid. Main thread, once. */
+void kv_signals_init(struct kv_engine *e, const char *pidfile);
+
+/* Back to ignoring SIGTERM and SIGINT's engine: before it is destroyed. */
+void kv_signals_release(void);
+
+#endif
