@@ -66,14 +66,11 @@ static uint32_t worker_index(struct kv_engine *engine, const struct kv_client *c
 
 static void line_identity(struct kv_text *t, const struct kv_client *c, int64_t now_ms)
 {
-    /* A unix socket has no port; the zero keeps the form of an address. */
-    const char *port = c->flags & KV_CLIENT_UNIX ? ":0" : "";
     char flags[FLAG_TEXT_MAX];
     flags_text(c, flags);
-    kv_text_printf(t,
-                   "id=%llu addr=%s%s laddr=%s%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u",
-                   (unsigned long long)c->id, text_or_empty(c->peer), port, text_or_empty(c->local),
-                   port, c->io.fd, text_or_empty(c->name),
+    kv_text_printf(t, "id=%llu addr=%s laddr=%s fd=%d name=%s age=%lld idle=%lld flags=%s db=%u",
+                   (unsigned long long)c->id, text_or_empty(c->peer), text_or_empty(c->local),
+                   c->io.fd, text_or_empty(c->name),
                    (long long)KV_MAX((now_ms - c->created_ms) / 1000, (int64_t)0),
                    (long long)KV_MAX((now_ms - c->active_ms) / 1000, (int64_t)0), flags, c->db);
     kv_text_printf(t, " sub=0 psub=0 ssub=0 multi=%d watch=%d", kv_client_multi_length(c),
@@ -160,25 +157,16 @@ static bool fits_user(const struct filter *f, const struct kv_client *c, int64_t
     return kv_slice_equal(f->text, KV_SLICE("default"));
 }
 
-static bool address_equal(struct kv_slice wanted, const char *address, const struct kv_client *c)
-{
-    struct kv_slice have = kv_slice_cstr(text_or_empty(address));
-    if (!(c->flags & KV_CLIENT_UNIX))
-        return kv_slice_equal(wanted, have);
-    return wanted.len == have.len + 2 && memcmp(wanted.ptr, have.ptr, have.len) == 0 &&
-           memcmp(wanted.ptr + have.len, ":0", 2) == 0;
-}
-
 static bool fits_addr(const struct filter *f, const struct kv_client *c, int64_t now_ms)
 {
     (void)now_ms;
-    return address_equal(f->text, c->peer, c);
+    return kv_slice_equal(f->text, kv_slice_cstr(text_or_empty(c->peer)));
 }
 
 static bool fits_laddr(const struct filter *f, const struct kv_client *c, int64_t now_ms)
 {
     (void)now_ms;
-    return address_equal(f->text, c->local, c);
+    return kv_slice_equal(f->text, kv_slice_cstr(text_or_empty(c->local)));
 }
 
 /* The address without its port, and without the brackets of IPv6. */
@@ -186,13 +174,11 @@ static bool fits_ip(const struct filter *f, const struct kv_client *c, int64_t n
 {
     (void)now_ms;
     struct kv_slice have = kv_slice_cstr(text_or_empty(c->peer));
-    if (!(c->flags & KV_CLIENT_UNIX)) {
-        while (have.len > 0 && have.ptr[have.len - 1] != ':')
-            have.len--;
-        have.len -= have.len > 0;
-        if (have.len >= 2 && have.ptr[0] == '[')
-            have = kv_slice(have.ptr + 1, have.len - 2);
-    }
+    while (have.len > 0 && have.ptr[have.len - 1] != ':')
+        have.len--;
+    have.len -= have.len > 0;
+    if (have.len >= 2 && have.ptr[0] == '[')
+        have = kv_slice(have.ptr + 1, have.len - 2);
     return kv_slice_equal(f->text, have);
 }
 

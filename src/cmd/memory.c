@@ -3,8 +3,9 @@
  * All numbers come from counting by construction (mem/mem.h): the sums of the owners' counters,
  * nothing is walked but the databases' own totals. What Redis calls
  *   total       is the sum of all blocks in use, as the memory layer counts them
- *   overhead    is everything but entries and values: tables, indexes, clients, the server's own
- *   dataset     is total minus overhead
+ *   dataset     is the keyspace with its tables and indexes, as INFO shows it; Redis counts tables
+ *               as overhead, but here they go with the last key
+ *   overhead    is total minus dataset: clients, the change stream, the server's own
  *   startup     is what the server's own structures take, which hardly changes after the start
  * Fields without a counterpart here (replicas, scripts, cluster) are 0.
  *
@@ -72,9 +73,8 @@ static void figures_read(const struct kv_call *call, struct figures *f)
     f->tables = kv_mem_used(KV_MEM_TABLE);
     f->expiry = kv_mem_used(KV_MEM_EXPIRY);
     f->startup = kv_mem_used(KV_MEM_CONFIG) + kv_mem_used(KV_MEM_OTHER) + kv_mem_used(KV_MEM_ARENA);
-    f->dataset = kv_mem_used(KV_MEM_ENTRY) + kv_mem_used(KV_MEM_VALUE);
+    f->dataset = kv_mem_used_dataset();
     f->overhead = f->total - f->dataset;
-    KV_DASSERT(f->overhead >= 0);
     for (uint32_t db = 0; db < kv_store_database_count(store); db++)
         f->keys += kv_store_size(store, db);
 }
