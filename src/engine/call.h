@@ -43,6 +43,8 @@ struct kv_call {
     struct kv_engine *engine;
     struct kv_bigstr *block; /* a received large argument that the call may take over, or NULL */
     int block_arg;           /* which argument that is */
+    bool hold_all;           /* every shard is held: alone, or in a transaction */
+    bool visited;            /* KV_MODE_SHARDS: a shard was locked already */
     struct kv_view view;
 };
 

@@ -9,6 +9,7 @@
 #include "net/loop.h"
 #include "proto/out.h"
 #include "proto/parse.h"
+#include <stdatomic.h>
 
 struct kv_worker;
 struct kv_tx;
@@ -32,7 +33,7 @@ enum kv_client_flags {
     KV_CLIENT_READ_OFF = 1u << 15,     /* read interest taken back while suspended */
     KV_CLIENT_QUEUED_FLUSH = 1u << 16, /* in the worker's list of outputs to send */
     KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
-    KV_CLIENT_SOFT_LIMIT = 1u << 18,   /* over the soft output limit since soft_since_ms */
+    KV_CLIENT_RESUMING = 1u << 18,     /* in the worker's list of those to run again */
 };
 
 /* Where a connection waits while KV_CLIENT_PARKED. */
@@ -61,6 +62,9 @@ struct kv_client {
     struct kv_client *next, *prev;           /* the worker's list of clients */
     struct kv_client *queue_next;            /* flush list */
     struct kv_client *close_next;            /* close list */
+    struct kv_client *resume_next;           /* resume list */
+    struct kv_client *park_next, *park_prev; /* the worker's list of those parked at shards */
+    atomic_bool park_listed;                 /* in a shard's list; changes under its mutex */
     struct kv_client *wait_next, *wait_prev; /* queue it is parked in */
 
     char *name;                   /* CLIENT SETNAME; NULL when unset; name_len + 1 bytes */

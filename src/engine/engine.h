@@ -29,6 +29,9 @@ void kv_engine_destroy(struct kv_engine *e);
 /* Opens the listening sockets. On failure *what tells which address (static text), errno why. */
 enum kv_err kv_engine_listen(struct kv_engine *e, char what[256]) KV_MUST_CHECK;
 
+/* Sockets that are open. */
+uint32_t kv_engine_listener_count(const struct kv_engine *e);
+
 void kv_engine_run(struct kv_engine *e);
 void kv_engine_stop(struct kv_engine *e); /* any thread, async-signal-safe */
 
@@ -146,6 +149,8 @@ struct kv_stream_reader;
 struct kv_stream_reader *kv_stream_open(struct kv_engine *e); /* [alone or before workers run] */
 /* Copies up to `max` published bytes; 0 when there are none now. One thread per reader. */
 size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max);
+/* True when bytes were lost to this reader (it was too slow for an emergency): start over. */
+bool kv_stream_lapsed(const struct kv_stream_reader *r);
 void kv_stream_close(struct kv_stream_reader *r); /* [alone or after workers ended] */
 
 #endif

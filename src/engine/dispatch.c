@@ -1,0 +1,537 @@
+/* One command: from its name to its reply.
+ *
+ * Order of checks, as clients of the protocol know it: name, subcommand, arity; authentication;
+ * transaction queue; CLIENT PAUSE; then keys, room in the change stream, locks; execution; release.
+ * A command that must wait is parked and leaves no trace: the connection keeps its bytes and the
+ * command is parsed and checked again when it is resumed, with whatever has changed meanwhile.
+ *
+ * EXEC is the engine's own: it locks the shards of all queued keys and of all watches, or takes the
+ * strongest mode of its queue, compares the watches and then runs the queue through kv_execute.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/transaction.h"
+#include "engine/worker.h"
+#include <stdio.h>
+
+#define NAME_SHOWN 128 /* bytes of a name or of all arguments that an error repeats */
+
+const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice name)
+{
+    /* Pipelines repeat one command: the exact bytes of the last look-up decide at once. */
+    if (KV_LIKELY(w->recent_cmd != NULL && kv_slice_equal(name, w->recent_name)))
+        return w->recent_cmd;
+    const struct kv_command *cmd = kv_command_index_find(w->engine->index, name);
+    if (cmd != NULL && name.len <= sizeof(w->recent_name_bytes)) {
+        memcpy(w->recent_name_bytes, name.ptr, name.len);
+        w->recent_name = kv_slice(w->recent_name_bytes, name.len);
+        w->recent_cmd = cmd;
+    }
+    return cmd;
+}
+
+bool kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd, const struct kv_slice *argv,
+                     int argc, struct kv_key **keys, int *count)
+{
+    *count = 0;
+    if (cmd->keyspec_count == 0)
+        return true;
+    struct kv_store *store = w->engine->store;
+    const struct kv_keyspec *spec = &cmd->keyspecs[0];
+    if (KV_LIKELY(cmd->keyspec_count == 1 && spec->begin == KV_BEGIN_INDEX &&
+                  spec->find == KV_FIND_RANGE && spec->a == 0 && argc > spec->begin_index)) {
+        *keys = kv_arena_alloc(&w->arena, sizeof(struct kv_key));
+        **keys = kv_store_key(store, argv[spec->begin_index]);
+        *count = 1;
+        return true;
+    }
+    int *index = kv_arena_try_alloc(&w->arena, (size_t)argc * sizeof(int));
+    *keys = kv_arena_try_alloc(&w->arena, (size_t)argc * sizeof(struct kv_key));
+    if (index == NULL || *keys == NULL)
+        return false;
+    int n = kv_command_keys(cmd, argv, argc, index, NULL, argc);
+    if (n < 0 || n > argc)
+        return false;
+    for (int i = 0; i < n; i++)
+        (*keys)[i] = kv_store_key(store, argv[index[i]]);
+    *count = n;
+    return true;
+}
+
+static uint32_t view_flags(const struct kv_client *c)
+{
+    const struct kv_engine *e = c->worker->engine;
+    uint32_t flags = c->flags & KV_CLIENT_NO_TOUCH ? KV_VIEW_NO_TOUCH : 0;
+    if (KV_UNLIKELY(e->pause_until_ms != 0 && c->worker->now_ms < e->pause_until_ms))
+        flags |= KV_VIEW_NO_EXPIRE;
+    return flags;
+}
+
+static void prepare_call(struct kv_client *c, const struct kv_command *cmd,
+                         const struct kv_slice *argv, int argc, uint32_t flags)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_call *call = &w->call;
+    call->argv = argv;
+    call->argc = argc;
+    call->flags = flags;
+    call->cmd = cmd;
+    call->out = &c->out;
+    call->arena = &w->arena;
+    call->client = c;
+    call->visited = false;
+    call->view.dirty = 0;
+    call->view.db = c->db;
+    call->view.now_ms = w->now_ms;
+    call->view.flags = view_flags(c);
+}
+
+static KV_COLD void log_slow(struct kv_client *c, const struct kv_command *cmd,
+                             const struct kv_slice *argv, int argc, uint64_t usec)
+{
+    struct kv_engine *e = c->worker->engine;
+    if (cmd->flags & KV_CMD_SKIP_SLOWLOG || e->options.slowlog_max_len == 0)
+        return;
+    kv_slowlog_add(&e->slowlog, c, argv, argc, usec, e->options.slowlog_max_len);
+}
+
+KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
+                          const struct kv_slice *argv, int argc, bool failed)
+{
+    struct kv_worker *w = c->worker;
+    uint64_t now = kv_clock_ticks();
+    uint64_t ticks = now - w->now_ticks;
+    w->now_ticks = now;
+    struct kv_command_stats *s = &w->command_stats[cmd->id];
+    kv_stat_add(&s->calls, 1);
+    kv_stat_add(&s->ticks, ticks);
+    if (KV_UNLIKELY(failed))
+        kv_stat_add(&s->failed, 1);
+    kv_stat_add(&w->stats.commands, 1);
+    c->commands++;
+    c->last_cmd = cmd;
+    if (KV_UNLIKELY(ticks >= w->slow_ticks))
+        log_slow(c, cmd, argv, argc, kv_clock_ticks_to_ns(ticks) / 1000);
+}
+
+void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
+                int argc, const struct kv_key *keys, int key_count, uint32_t flags)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_call *call = &w->call;
+    prepare_call(c, cmd, argv, argc, flags);
+    call->keys = keys;
+    call->key_count = key_count;
+    bool muted = c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP);
+    bool may_retry = cmd->mode == KV_MODE_SHARDS;
+    struct kv_out_mark mark = {0};
+    if (KV_UNLIKELY(muted || may_retry))
+        mark = kv_out_mark(&c->out);
+    uint64_t errors = kv_stat_read(&w->stats.error_replies);
+
+    cmd->fn(call);
+
+    if (KV_UNLIKELY(may_retry && call->flags & KV_CALL_RETRY)) {
+        kv_out_rewind(&c->out, &mark);
+        return;
+    }
+    bool failed = kv_stat_read(&w->stats.error_replies) != errors;
+    count_call(c, cmd, argv, argc, failed);
+    if (KV_UNLIKELY(call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
+                    !(call->flags & KV_CALL_PROPAGATED) && kv_stream_active(&w->engine->stream)))
+        kv_stream_add(w, call->view.db, argv, argc);
+    if (KV_UNLIKELY(muted) && !(flags & KV_CALL_IN_EXEC) &&
+        c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP))
+        kv_out_rewind(&c->out, &mark);
+}
+
+/* --- refusing --- */
+
+static void refuse(struct kv_client *c, const struct kv_command *cmd, const char *text)
+{
+    struct kv_worker *w = c->worker;
+    if (c->flags & KV_CLIENT_MULTI)
+        c->flags |= KV_CLIENT_DIRTY_EXEC;
+    if (cmd != NULL)
+        kv_stat_add(&w->command_stats[cmd->id].rejected, 1);
+    kv_call_count_error(w, kv_slice_cstr(text));
+    if (!(c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP)))
+        kv_reply_error_raw(&c->out, kv_slice_cstr(text));
+}
+
+static KV_COLD void refuse_unknown(struct kv_client *c, const struct kv_request *r)
+{
+    char text[NAME_SHOWN * 4];
+    char args[NAME_SHOWN * 2];
+    size_t used = 0;
+    args[0] = '\0';
+    for (int i = 1; i < r->argc && used < NAME_SHOWN; i++) {
+        size_t len = KV_MIN(r->argv[i].len, NAME_SHOWN - used);
+        const char *nul = len > 0 ? memchr(r->argv[i].ptr, '\0', len) : NULL;
+        if (nul != NULL)
+            len = (size_t)(nul - r->argv[i].ptr);
+        used +=
+            (size_t)snprintf(args + used, sizeof(args) - used, "'%.*s' ", (int)len, r->argv[i].ptr);
+    }
+    snprintf(text, sizeof(text), "ERR unknown command '%.*s', with args beginning with: %s",
+             (int)KV_MIN(r->argv[0].len, (size_t)NAME_SHOWN), r->argv[0].ptr, args);
+    refuse(c, NULL, text);
+}
+
+static KV_COLD void refuse_subcommand(struct kv_client *c, const struct kv_command *cmd,
+                                      struct kv_slice sub)
+{
+    char text[NAME_SHOWN * 3];
+    char upper[64];
+    size_t len = KV_MIN(strlen(cmd->name), sizeof(upper) - 1);
+    for (size_t i = 0; i < len; i++)
+        upper[i] =
+            cmd->name[i] >= 'a' && cmd->name[i] <= 'z' ? (char)(cmd->name[i] - 32) : cmd->name[i];
+    upper[len] = '\0';
+    snprintf(text, sizeof(text), "ERR unknown subcommand '%.*s'. Try %s HELP.",
+             (int)KV_MIN(sub.len, (size_t)NAME_SHOWN), sub.ptr, upper);
+    refuse(c, cmd, text);
+}
+
+static KV_COLD void refuse_arity(struct kv_client *c, const struct kv_command *cmd)
+{
+    char text[NAME_SHOWN];
+    snprintf(text, sizeof(text), "ERR wrong number of arguments for '%s' command", cmd->full_name);
+    refuse(c, cmd, text);
+}
+
+KV_INLINE bool arity_fits(const struct kv_command *cmd, int argc)
+{
+    return cmd->arity >= 0 ? argc == cmd->arity : argc >= -cmd->arity;
+}
+
+/* Name, subcommand and arity; NULL after an error reply. */
+static const struct kv_command *resolve(struct kv_client *c, const struct kv_request *r)
+{
+    const struct kv_command *cmd = kv_worker_lookup(c->worker, r->argv[0]);
+    if (cmd == NULL) {
+        refuse_unknown(c, r);
+        return NULL;
+    }
+    if (cmd->sub_count > 0 && r->argc > 1) {
+        const struct kv_command *sub = kv_command_sub(cmd, r->argv[1]);
+        if (sub == NULL) {
+            refuse_subcommand(c, cmd, r->argv[1]);
+            return NULL;
+        }
+        cmd = sub;
+    }
+    if (!arity_fits(cmd, r->argc) || cmd->fn == NULL) {
+        refuse_arity(c, cmd);
+        return NULL;
+    }
+    if (!(c->flags & KV_CLIENT_AUTHENTICATED) && !(cmd->flags & KV_CMD_NO_AUTH)) {
+        refuse(c, cmd, "NOAUTH Authentication required.");
+        return NULL;
+    }
+    return cmd;
+}
+
+/* --- CLIENT PAUSE --- */
+
+bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms)
+{
+    return e->pause_until_ms != 0 && now_ms < e->pause_until_ms;
+}
+
+static KV_COLD bool pause_applies(struct kv_client *c, const struct kv_command *cmd)
+{
+    struct kv_engine *e = c->worker->engine;
+    if (!kv_engine_paused(e, kv_clock_wall_ms()) || cmd == e->cmd_unpause)
+        return false;
+    if (e->pause_all)
+        return true;
+    if (cmd == e->cmd_exec)
+        return c->flags & KV_CLIENT_MULTI && c->tx->writes;
+    return cmd->flags & (KV_CMD_WRITE | KV_CMD_MAY_REPLICATE);
+}
+
+static void pause_client(struct kv_client *c)
+{
+    struct kv_worker *w = c->worker;
+    if (c->park == KV_PARK_ALONE)
+        kv_gate_cancel(w, c);
+    c->park = KV_PARK_NONE;
+    c->flags |= KV_CLIENT_PAUSED;
+    c->wait_next = NULL;
+    struct kv_client **end = &w->paused;
+    while (*end != NULL)
+        end = &(*end)->wait_next;
+    *end = c;
+}
+
+/* --- EXEC --- */
+
+static uint32_t exec_add_locks(struct kv_client *c)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_tx *tx = c->tx;
+    uint32_t locks = 0;
+    for (uint32_t i = 0; i < tx->watch_len; i++, locks++)
+        kv_lockset_add(&w->locks, kv_watch_shard(tx->watches[i].watch));
+    return locks;
+}
+
+struct exec_keys {
+    struct kv_key *keys;
+    int count;
+};
+
+static bool exec_resolve(struct kv_client *c, struct exec_keys *all, uint32_t *locks)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_tx *tx = c->tx;
+    for (uint32_t i = 0; i < tx->queue_len; i++) {
+        struct kv_queued *q = &tx->queue[i];
+        if (!kv_resolve_keys(w, q->cmd, q->argv, q->argc, &all[i].keys, &all[i].count))
+            all[i].count = 0; /* the command will answer with its own error */
+        for (int j = 0; j < all[i].count; j++, ++*locks)
+            kv_lockset_add(&w->locks, kv_store_shard_of(w->engine->store, all[i].keys[j].hash));
+    }
+    return true;
+}
+
+static bool exec_watches_dirty(struct kv_client *c)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_tx *tx = c->tx;
+    prepare_call(c, w->engine->cmd_exec, NULL, 0, 0);
+    for (uint32_t i = 0; i < tx->watch_len; i++)
+        if (kv_store_watch_dirty(&w->call.view, tx->watches[i].watch))
+            return true;
+    return false;
+}
+
+/* Runs the queue; more than one line in the stream is wrapped in MULTI and EXEC. */
+static void exec_run(struct kv_client *c, struct exec_keys *all, enum kv_hold hold)
+{
+    static const struct kv_slice multi = {"MULTI", 5}, exec = {"EXEC", 4};
+    struct kv_worker *w = c->worker;
+    struct kv_tx *tx = c->tx;
+    bool active = tx->writes && kv_stream_active(&w->engine->stream);
+    struct kv_stream_buffer before = w->stream;
+    if (active)
+        kv_stream_add(w, c->db, &multi, 1);
+    size_t after_multi = w->stream.len;
+    kv_reply_array(&c->out, tx->queue_len);
+    w->call.hold_all = true;
+    for (uint32_t i = 0; i < tx->queue_len; i++) {
+        struct kv_queued *q = &tx->queue[i];
+        kv_execute(c, q->cmd, q->argv, q->argc, all[i].keys, all[i].count, KV_CALL_IN_EXEC);
+    }
+    w->call.hold_all = false;
+    (void)hold;
+    if (active && w->stream.len > after_multi) {
+        kv_stream_add(w, w->stream.last_db, &exec, 1);
+    } else if (active) {
+        w->stream.len = before.len;
+        w->stream.first_db = before.first_db;
+        w->stream.last_db = before.last_db;
+    }
+}
+
+static void exec_reply_flags(struct kv_client *c, struct kv_out_mark *mark)
+{
+    if (c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP))
+        kv_out_rewind(&c->out, mark);
+}
+
+static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_request *r)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_engine *e = w->engine;
+    if (c->flags & KV_CLIENT_DIRTY_EXEC) {
+        kv_tx_discard(c);
+        kv_tx_unwatch_all(c);
+        refuse(c, e->cmd_exec, "EXECABORT Transaction discarded because of previous errors.");
+        return KV_DISPATCH_DONE;
+    }
+    struct kv_tx *tx = c->tx;
+    if (tx->writes && kv_stream_active(&e->stream) && !kv_stream_too_small(e, tx->queue_bytes) &&
+        !kv_wait_for_room(c, tx->queue_bytes, tx->queue_len))
+        return KV_DISPATCH_PARKED;
+    kv_lockset_clear(&w->locks);
+    struct exec_keys *all = kv_arena_try_alloc(&w->arena, (tx->queue_len + 1) * sizeof(*all));
+    if (all == NULL) {
+        refuse(c, e->cmd_exec, "OOM the server is out of memory for this command");
+        return KV_DISPATCH_DONE;
+    }
+    uint32_t locks = exec_add_locks(c);
+    exec_resolve(c, all, &locks);
+    enum kv_cmd_mode mode = tx->mode;
+    if (mode == KV_MODE_FREE && locks > 0)
+        mode = KV_MODE_KEYS;
+    if (tx->writes && kv_stream_too_small(e, tx->queue_bytes))
+        mode = KV_MAX(mode, KV_MODE_ALONE);
+    enum kv_hold hold = kv_acquire(c, mode);
+    if (hold == KV_HOLD_PARKED)
+        return KV_DISPATCH_PARKED;
+    if (mode >= KV_MODE_ALONE && kv_stream_too_small(e, tx->queue_bytes))
+        kv_stream_grow(e, tx->queue_bytes);
+
+    struct kv_out_mark mark = kv_out_mark(&c->out);
+    if (exec_watches_dirty(c)) {
+        kv_reply_null_array(&c->out);
+        kv_tx_unwatch_held(c);
+    } else {
+        kv_tx_unwatch_held(c);
+        exec_run(c, all, hold);
+    }
+    count_call(c, e->cmd_exec, r->argv, r->argc, false);
+    exec_reply_flags(c, &mark);
+    kv_release(w, hold);
+    kv_tx_discard(c);
+    return KV_DISPATCH_DONE;
+}
+
+/* --- one command --- */
+
+static bool queues(const struct kv_client *c, const struct kv_command *cmd)
+{
+    const struct kv_engine *e = c->worker->engine;
+    return c->flags & KV_CLIENT_MULTI && cmd != e->cmd_exec && cmd != e->cmd_discard &&
+           cmd != e->cmd_multi && cmd != e->cmd_watch && cmd != e->cmd_quit && cmd != e->cmd_reset;
+}
+
+static void queue_command(struct kv_client *c, const struct kv_command *cmd,
+                          const struct kv_request *r)
+{
+    if (cmd->flags & KV_CMD_NO_MULTI) {
+        refuse(c, cmd, "ERR Command not allowed inside a transaction");
+    } else if (!kv_tx_queue(c, cmd, r)) {
+        refuse(c, cmd, "OOM the server is out of memory for this command");
+    } else if (!(c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP))) {
+        KV_REPLY_RAW(&c->out, "+QUEUED\r\n");
+    }
+}
+
+/* A large argument that arrived in a block of its own may become the value itself. */
+static void offer_block(struct kv_worker *w, struct kv_partial *partial)
+{
+    w->call.block = NULL;
+    if (KV_LIKELY(partial == NULL))
+        return;
+    for (uint32_t i = 0; i < partial->block_count; i++) {
+        if (partial->blocks[i].block != NULL) {
+            w->call.block = partial->blocks[i].block;
+            w->call.block_arg = partial->blocks[i].arg;
+            return;
+        }
+    }
+}
+
+/* The call took the block over: the partial command must not release it. */
+static void settle_block(struct kv_worker *w, struct kv_partial *partial, int block_arg,
+                         bool offered)
+{
+    if (offered && w->call.block == NULL)
+        (void)kv_partial_take_block(partial, block_arg);
+    w->call.block = NULL;
+}
+
+/* Room in the stream, locks; KV_HOLD_PARKED when the client waits. */
+static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cmd,
+                                const struct kv_request *r, struct kv_key **keys, int *key_count)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_engine *e = w->engine;
+    enum kv_cmd_mode mode = cmd->mode;
+    size_t bytes = 0;
+    bool grow = false;
+    if (KV_UNLIKELY(cmd->flags & KV_CMD_WRITE && kv_stream_active(&e->stream))) {
+        for (int i = 0; i < r->argc; i++)
+            bytes += r->argv[i].len + 16;
+        grow = kv_stream_too_small(e, bytes);
+        if (grow)
+            mode = KV_MAX(mode, KV_MODE_ALONE);
+        else if (!kv_wait_for_room(c, bytes, 1))
+            return KV_HOLD_PARKED;
+    }
+    if (!kv_resolve_keys(w, cmd, r->argv, r->argc, keys, key_count))
+        *key_count = 0;
+    if (mode == KV_MODE_KEYS && *key_count == 0)
+        mode = KV_MODE_FREE;
+    if (e->multi) {
+        kv_lockset_clear(&w->locks);
+        for (int i = 0; i < *key_count; i++)
+            kv_lockset_add(&w->locks, kv_store_shard_of(e->store, (*keys)[i].hash));
+    }
+    enum kv_hold hold = kv_acquire(c, mode);
+    if (grow && hold != KV_HOLD_PARKED)
+        kv_stream_grow(e, bytes);
+    return hold;
+}
+
+static enum kv_dispatch dispatch_held(struct kv_client *c, const struct kv_command *cmd,
+                                      const struct kv_request *r, struct kv_partial *partial)
+{
+    struct kv_worker *w = c->worker;
+    for (;;) {
+        struct kv_key *keys = NULL;
+        int key_count = 0;
+        enum kv_hold hold = acquire_for(c, cmd, r, &keys, &key_count);
+        if (hold == KV_HOLD_PARKED)
+            return KV_DISPATCH_PARKED;
+        offer_block(w, partial);
+        int block_arg = w->call.block_arg;
+        bool offered = w->call.block != NULL;
+        w->call.hold_all = hold == KV_HOLD_ALONE || hold == KV_HOLD_STOP;
+        kv_execute(c, cmd, r->argv, r->argc, keys, key_count, 0);
+        w->call.hold_all = false;
+        settle_block(w, partial, block_arg, offered);
+        bool retry = w->call.flags & KV_CALL_RETRY;
+        uint32_t busy = w->locks.busy;
+        kv_release(w, hold);
+        if (KV_LIKELY(!retry))
+            return KV_DISPATCH_DONE;
+        if (kv_park_at_shard(c, busy))
+            return KV_DISPATCH_PARKED;
+    }
+}
+
+/* CLIENT REPLY SKIP silences the command after it. */
+static void advance_reply_skip(struct kv_client *c)
+{
+    c->flags &= ~(uint32_t)KV_CLIENT_REPLY_SKIP;
+    if (c->flags & KV_CLIENT_REPLY_SKIP_NEXT) {
+        c->flags &= ~(uint32_t)KV_CLIENT_REPLY_SKIP_NEXT;
+        c->flags |= KV_CLIENT_REPLY_SKIP;
+    }
+}
+
+enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
+                             struct kv_partial *partial)
+{
+    struct kv_worker *w = c->worker;
+    enum kv_dispatch result = KV_DISPATCH_DONE;
+    KV_ASSERT(r->argc > 0);
+    w->now_ms = kv_clock_wall_ms();
+    w->now_ticks = kv_clock_ticks();
+    const struct kv_command *cmd = resolve(c, r);
+    if (cmd != NULL) {
+        if (queues(c, cmd)) {
+            queue_command(c, cmd, r);
+        } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd)) {
+            pause_client(c);
+            result = KV_DISPATCH_PARKED;
+        } else if (cmd == w->engine->cmd_exec && c->flags & KV_CLIENT_MULTI) {
+            result = dispatch_exec(c, r);
+        } else {
+            result = dispatch_held(c, cmd, r, partial);
+        }
+    }
+    if (KV_UNLIKELY(c->park == KV_PARK_ALONE && !(c->flags & KV_CLIENT_PARKED))) {
+        /* It was resumed as an exclusive command and turned out to be none. */
+        kv_gate_cancel(w, c);
+        c->park = KV_PARK_NONE;
+    }
+    if (result == KV_DISPATCH_DONE &&
+        KV_UNLIKELY(c->flags & (KV_CLIENT_REPLY_SKIP | KV_CLIENT_REPLY_SKIP_NEXT)))
+        advance_reply_skip(c);
+    return result;
+}

@@ -1,0 +1,358 @@
+/* The engine: creation, running, ending; sums over workers.
+ *
+ * Order of ending: worker threads are joined, then each worker frees its clients on the caller's
+ * thread, then store and background thread go. Statistics are single-writer slots in the workers;
+ * reading sums them.
+ */
+#include "engine/engine.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/background.h"
+#include "engine/worker.h"
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static uint32_t choose_shards(const struct kv_options *o)
+{
+    if (o->shards != 0)
+        return KV_MIN(o->shards, (uint32_t)KV_SHARDS_MAX);
+    if (o->threads == 1)
+        return 16;
+    uint32_t n = 64;
+    while (n < 64 * o->threads && n < KV_SHARDS_MAX)
+        n *= 2;
+    return n;
+}
+
+/* An entry was removed because it was due: the stream says so before whatever comes next. */
+static void on_expired(struct kv_view *view, const struct kv_key *key)
+{
+    struct kv_worker *w = view->owner;
+    if (!kv_stream_active(&w->engine->stream))
+        return;
+    struct kv_slice argv[2] = {KV_SLICE("DEL"), kv_slice(key->ptr, key->len)};
+    kv_stream_add(w, view->db, argv, 2);
+}
+
+static void index_commands(struct kv_engine *e, const struct kv_command *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        KV_ASSERT(list[i].id < e->table->id_count);
+        e->by_id[list[i].id] = &list[i];
+        index_commands(e, list[i].subs, list[i].sub_count);
+    }
+}
+
+static const struct kv_command *find_command(struct kv_engine *e, const char *name)
+{
+    return kv_command_index_find(e->index, kv_slice_cstr(name));
+}
+
+static void find_special_commands(struct kv_engine *e)
+{
+    e->cmd_multi = find_command(e, "multi");
+    e->cmd_exec = find_command(e, "exec");
+    e->cmd_discard = find_command(e, "discard");
+    e->cmd_watch = find_command(e, "watch");
+    e->cmd_reset = find_command(e, "reset");
+    e->cmd_quit = find_command(e, "quit");
+    const struct kv_command *client = find_command(e, "client");
+    if (client != NULL)
+        e->cmd_unpause = kv_command_sub(client, KV_SLICE("unpause"));
+}
+
+struct kv_engine *kv_engine_create(const struct kv_options *options,
+                                   const struct kv_command_table *table)
+{
+    KV_ASSERT(options->threads >= 1 && options->threads <= KV_WORKERS_MAX);
+    struct kv_engine *e = kv_mem_alloc_aligned(sizeof(*e), KV_CACHE_LINE, KV_MEM_OTHER);
+    memset(e, 0, sizeof(*e));
+    e->options = *options;
+    e->table = table;
+    e->worker_count = options->threads;
+    e->multi = options->threads > 1;
+    e->shard_count = choose_shards(options);
+    e->start_wall_ms = kv_clock_wall_ms();
+    atomic_store(&e->next_client_id, 1);
+    kv_gate_init(&e->gate);
+    kv_stream_init(&e->stream);
+    kv_slowlog_init(&e->slowlog);
+    e->background = kv_background_create();
+
+    struct kv_store_options so = {.shard_count = e->shard_count,
+                                  .database_count = options->databases};
+    kv_random_secure(&so.hash_key, sizeof(so.hash_key));
+    e->store = kv_store_create(&so);
+    struct kv_store_hooks hooks = {.expired = on_expired};
+    kv_store_set_hooks(e->store, &hooks);
+
+    e->index = kv_command_index_create(table);
+    e->by_id = kv_mem_zalloc(table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
+    index_commands(e, table->commands, table->command_count);
+    find_special_commands(e);
+
+    e->locks =
+        kv_mem_alloc_aligned(e->shard_count * sizeof(*e->locks), KV_CACHE_LINE, KV_MEM_OTHER);
+    memset(e->locks, 0, e->shard_count * sizeof(*e->locks));
+    for (uint32_t i = 0; i < e->shard_count; i++)
+        kv_mutex_init(&e->locks[i].wait_mutex, KV_RANK_SHARD_WAIT);
+    e->workers = kv_mem_zalloc(e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        e->workers[i] = kv_worker_create(e, i);
+    return e;
+}
+
+void kv_engine_destroy(struct kv_engine *e)
+{
+    for (uint32_t i = 0; i < e->listener_count; i++)
+        close(e->listeners[i].fd);
+    if (e->listener_count > 0 && e->options.unixsocket[0] != '\0')
+        unlink(e->options.unixsocket);
+    /* All threads have ended: nothing needs a lock any more. Clients go first, since the end of one
+     * may post messages to any worker. */
+    e->multi = false;
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        kv_worker_clear(e->workers[i]);
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        kv_worker_destroy(e->workers[i]);
+    kv_mem_free(e->workers, e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);
+    kv_background_destroy(e->background);
+    for (uint32_t i = 0; i < e->shard_count; i++)
+        kv_mutex_release(&e->locks[i].wait_mutex);
+    kv_mem_free_aligned(e->locks, e->shard_count * sizeof(*e->locks), KV_CACHE_LINE, KV_MEM_OTHER);
+    kv_store_destroy(e->store);
+    kv_mem_free(e->by_id, e->table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
+    kv_command_index_destroy(e->index);
+    kv_slowlog_release(&e->slowlog);
+    kv_stream_release(&e->stream);
+    kv_gate_release(&e->gate);
+    kv_mem_free_aligned(e, sizeof(*e), KV_CACHE_LINE, KV_MEM_OTHER);
+}
+
+static void *worker_thread(void *arg)
+{
+    struct kv_worker *w = arg;
+    char name[16];
+    snprintf(name, sizeof(name), "kvik-worker-%u", w->index % 100);
+    pthread_setname_np(pthread_self(), name);
+    kv_worker_run(w);
+    kv_mem_thread_exit();
+    return NULL;
+}
+
+void kv_engine_run(struct kv_engine *e)
+{
+    /* Signals go to the calling thread, which is worker 0. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    for (uint32_t i = 1; i < e->worker_count; i++)
+        if (pthread_create(&e->workers[i]->thread, NULL, worker_thread, e->workers[i]) != 0)
+            kv_panic("cannot start worker thread %u", i);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    kv_worker_run(e->workers[0]);
+    for (uint32_t i = 1; i < e->worker_count; i++)
+        pthread_join(e->workers[i]->thread, NULL);
+}
+
+void kv_engine_stop(struct kv_engine *e)
+{
+    atomic_store(&e->stopping, true);
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        kv_loop_wake(e->workers[i]->loop);
+}
+
+struct kv_options *kv_engine_options(struct kv_engine *e)
+{
+    return &e->options;
+}
+
+struct kv_store *kv_engine_store(struct kv_engine *e)
+{
+    return e->store;
+}
+
+const struct kv_command_table *kv_engine_commands(struct kv_engine *e)
+{
+    return e->table;
+}
+
+uint32_t kv_engine_worker_count(const struct kv_engine *e)
+{
+    return e->worker_count;
+}
+
+struct kv_worker *kv_engine_worker(struct kv_engine *e, uint32_t index)
+{
+    KV_ASSERT(index < e->worker_count);
+    return e->workers[index];
+}
+
+const struct kv_command *kv_engine_command(const struct kv_engine *e, struct kv_slice name)
+{
+    return kv_command_index_find(e->index, name);
+}
+
+void kv_engine_set_hooks(struct kv_engine *e, const struct kv_engine_hooks *hooks)
+{
+    e->hooks = *hooks;
+}
+
+/* --- statistics --- */
+
+static bool is_maximum(size_t offset)
+{
+    return offset == offsetof(struct kv_worker_stats, hold_ns_max) ||
+           offset == offsetof(struct kv_worker_stats, input_buffer_max) ||
+           offset == offsetof(struct kv_worker_stats, output_buffer_max);
+}
+
+uint64_t kv_engine_stat(const struct kv_engine *e, size_t field_offset)
+{
+    uint64_t sum = 0;
+    KV_ASSERT(field_offset < sizeof(struct kv_worker_stats));
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        const char *base = (const char *)&e->workers[i]->stats;
+        uint64_t v = kv_stat_read((const kv_stat *)(base + field_offset));
+        sum = is_maximum(field_offset) ? KV_MAX(sum, v) : sum + v;
+    }
+    return sum;
+}
+
+uint64_t kv_engine_store_stat(const struct kv_engine *e, size_t field_offset)
+{
+    uint64_t sum = 0;
+    KV_ASSERT(field_offset < sizeof(struct kv_store_stats));
+    bool maximum = field_offset == offsetof(struct kv_store_stats, slice_ns_max);
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        const char *base = (const char *)&e->workers[i]->store_stats;
+        uint64_t v = kv_stat_read((const kv_stat *)(base + field_offset));
+        sum = maximum ? KV_MAX(sum, v) : sum + v;
+    }
+    return sum;
+}
+
+void kv_engine_command_stat(const struct kv_engine *e, uint16_t command_id, uint64_t *calls,
+                            uint64_t *usec, uint64_t *rejected, uint64_t *failed)
+{
+    uint64_t ticks = 0;
+    *calls = *rejected = *failed = 0;
+    KV_ASSERT(command_id < e->table->id_count);
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        const struct kv_command_stats *s = &e->workers[i]->command_stats[command_id];
+        *calls += kv_stat_read(&s->calls);
+        ticks += kv_stat_read(&s->ticks);
+        *rejected += kv_stat_read(&s->rejected);
+        *failed += kv_stat_read(&s->failed);
+    }
+    *usec = kv_clock_ticks_to_ns(ticks) / 1000;
+}
+
+void kv_engine_each_error(struct kv_engine *e,
+                          void (*visit)(void *arg, const char *code, uint64_t count), void *arg)
+{
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        struct kv_worker *w = e->workers[i];
+        for (uint32_t j = 0; j < w->error_count; j++) {
+            uint64_t sum = 0;
+            bool earlier = false;
+            for (uint32_t k = 0; k < e->worker_count; k++) {
+                struct kv_worker *other = e->workers[k];
+                for (uint32_t m = 0; m < other->error_count; m++) {
+                    if (strcmp(other->errors[m].code, w->errors[j].code) != 0)
+                        continue;
+                    sum += kv_stat_read(&other->errors[m].count);
+                    earlier |= k < i;
+                }
+            }
+            if (!earlier)
+                visit(arg, w->errors[j].code, sum);
+        }
+    }
+}
+
+void kv_engine_reset_stats(struct kv_engine *e)
+{
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        struct kv_worker *w = e->workers[i];
+        uint64_t clients = kv_stat_read(&w->stats.clients);
+        w->assigned = 0;
+        memset(&w->stats, 0, sizeof(w->stats));
+        memset(&w->store_stats, 0, sizeof(w->store_stats));
+        memset(w->command_stats, 0, e->table->id_count * sizeof(*w->command_stats));
+        w->error_count = 0;
+        w->load_busy_ns = 0;
+        kv_stat_set(&w->stats.clients, clients);
+    }
+    memset(e->rate_last, 0, sizeof(e->rate_last));
+    memset(e->rate_samples, 0, sizeof(e->rate_samples));
+}
+
+int64_t kv_engine_uptime_seconds(const struct kv_engine *e)
+{
+    return (kv_clock_wall_ms() - e->start_wall_ms) / 1000;
+}
+
+uint64_t kv_engine_ops_per_second(const struct kv_engine *e)
+{
+    return kv_stat_read(&e->ops_per_second);
+}
+
+void kv_engine_net_rates(const struct kv_engine *e, double *input_kbps, double *output_kbps)
+{
+    *input_kbps = (double)kv_stat_read(&e->input_rate) / 1024;
+    *output_kbps = (double)kv_stat_read(&e->output_rate) / 1024;
+}
+
+/* --- clients and pause, behind a world stop --- */
+
+void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *c, void *arg),
+                           void *arg)
+{
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        struct kv_worker *w = e->workers[i];
+        for (struct kv_client *c = w->clients; c != NULL; c = c->next)
+            visit(c, arg);
+        /* Those handed over are nobody's until their message is read. */
+        struct kv_message *m = atomic_load_explicit(&w->inbox.head, memory_order_acquire);
+        for (; m != NULL; m = m->next)
+            if (m->kind == KV_MSG_MOVED)
+                visit(m->pointer, arg);
+    }
+}
+
+void kv_engine_pause(struct kv_engine *e, int64_t until_ms, bool all)
+{
+    /* A second pause never makes the first one shorter or weaker while it lasts. */
+    if (kv_engine_paused(e, kv_clock_wall_ms())) {
+        e->pause_until_ms = KV_MAX(e->pause_until_ms, until_ms);
+        e->pause_all |= all;
+        return;
+    }
+    e->pause_until_ms = until_ms;
+    e->pause_all = all;
+}
+
+void kv_engine_unpause(struct kv_engine *e)
+{
+    e->pause_until_ms = 0;
+    e->pause_all = false;
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        kv_loop_wake(e->workers[i]->loop);
+}
+
+void kv_engine_background(struct kv_engine *e, void (*fn)(void *arg), void *arg)
+{
+    kv_background_submit(e->background, fn, arg);
+}
+
+uint64_t kv_engine_background_pending(const struct kv_engine *e)
+{
+    return kv_background_pending(e->background);
+}
+
+uint64_t kv_engine_background_done(const struct kv_engine *e)
+{
+    return kv_background_done(e->background);
+}

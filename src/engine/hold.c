@@ -1,0 +1,141 @@
+/* Acquiring what a command needs, and giving it back.
+ *
+ * The ladder of design: plain keyed commands enter the gate and try-lock their shards in ascending
+ * order; after 5 us of spinning the connection is parked at the shard that was busy; after eight
+ * such rounds the command takes the gate instead. Exclusive commands close the gate, and those that
+ * touch other workers' clients or the options also stop the world.
+ *
+ * Before any lock, a writing command makes sure that the change stream has room for it: after its
+ * first effect a command waits for nothing.
+ */
+#include "base/clock.h"
+#include "engine/worker.h"
+
+/* Enters the worker's list of clients parked at shards. */
+static void list_parked(struct kv_worker *w, struct kv_client *c)
+{
+    c->park_prev = NULL;
+    c->park_next = w->shard_waiters;
+    if (w->shard_waiters != NULL)
+        w->shard_waiters->park_prev = c;
+    w->shard_waiters = c;
+}
+
+bool kv_park_at_shard(struct kv_client *c, uint32_t shard)
+{
+    struct kv_worker *w = c->worker;
+    if (!kv_shard_park(w->engine, shard, c))
+        return false;
+    list_parked(w, c);
+    c->park_rounds++;
+    kv_stat_add(&w->stats.lock_parks, 1);
+    return true;
+}
+
+static bool spin_for_locks(struct kv_worker *w)
+{
+    struct kv_engine *e = w->engine;
+    if (KV_LIKELY(kv_lockset_try(e, &w->locks)))
+        return true;
+    kv_stat_add(&w->stats.lock_spins, 1);
+    uint64_t give_up = kv_clock_ticks() + kv_clock_ns_to_ticks(KV_LOCK_SPIN_NS);
+    do {
+        __builtin_ia32_pause();
+        if (kv_lockset_try(e, &w->locks))
+            return true;
+    } while (kv_clock_ticks() < give_up);
+    return false;
+}
+
+static enum kv_hold acquire_shards(struct kv_client *c, bool lock)
+{
+    struct kv_worker *w = c->worker;
+    for (;;) {
+        if (!kv_gate_enter(w)) {
+            if (kv_gate_park(w, c)) {
+                kv_stat_add(&w->stats.gate_parks, 1);
+                return KV_HOLD_PARKED;
+            }
+            continue;
+        }
+        if (!lock || spin_for_locks(w))
+            return KV_HOLD_SHARDS;
+        kv_gate_leave(w);
+        if (kv_park_at_shard(c, w->locks.busy))
+            return KV_HOLD_PARKED;
+    }
+}
+
+enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode)
+{
+    struct kv_worker *w = c->worker;
+    enum kv_hold hold = KV_HOLD_NONE;
+    if (!w->engine->multi)
+        return mode >= KV_MODE_ALONE ? KV_HOLD_ALONE : KV_HOLD_NONE;
+    if ((mode == KV_MODE_KEYS || mode == KV_MODE_SHARDS) && c->park_rounds >= KV_PARK_ROUNDS_MAX)
+        mode = KV_MODE_ALONE;
+    switch (mode) {
+    case KV_MODE_FREE:
+        return KV_HOLD_NONE;
+    case KV_MODE_KEYS:
+        hold = acquire_shards(c, true);
+        break;
+    case KV_MODE_SHARDS:
+        hold = acquire_shards(c, false);
+        break;
+    case KV_MODE_ALONE:
+    case KV_MODE_STOP:
+        if (!kv_gate_close(w, c)) {
+            kv_stat_add(&w->stats.gate_parks, 1);
+            hold = KV_HOLD_PARKED;
+        } else if (mode == KV_MODE_STOP) {
+            kv_world_stop(w);
+            hold = KV_HOLD_STOP;
+        } else {
+            hold = KV_HOLD_ALONE;
+        }
+        break;
+    }
+    if (hold != KV_HOLD_PARKED)
+        c->park_rounds = 0;
+    if (hold == KV_HOLD_PARKED || hold == KV_HOLD_ALONE || hold == KV_HOLD_STOP)
+        kv_lockset_clear(&w->locks);
+    w->hold_start = kv_clock_ticks();
+    return hold;
+}
+
+void kv_release(struct kv_worker *w, enum kv_hold hold)
+{
+    kv_stream_publish(w);
+    if (hold == KV_HOLD_NONE)
+        return;
+    if (w->engine->multi) {
+        if (hold == KV_HOLD_STOP)
+            kv_world_resume(w);
+        if (hold == KV_HOLD_SHARDS) {
+            if (w->locks.held)
+                kv_lockset_unlock(w->engine, &w->locks);
+            kv_gate_leave(w);
+        } else {
+            kv_gate_open(w);
+        }
+    }
+    kv_stat_max(&w->stats.hold_ns_max, kv_clock_ticks_to_ns(w->now_ticks - w->hold_start));
+}
+
+bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_stream *s = &w->engine->stream;
+    if (kv_stream_has_room(w->engine, input_bytes, commands))
+        return true;
+    atomic_store(&s->waiting, 1);
+    /* A reader may have advanced before it could see the flag. */
+    if (kv_stream_has_room(w->engine, input_bytes, commands))
+        return true;
+    c->flags |= KV_CLIENT_PARKED;
+    c->park = KV_PARK_STREAM;
+    c->wait_next = w->stream_waiters;
+    w->stream_waiters = c;
+    return false;
+}

@@ -1,0 +1,308 @@
+/* The change stream: see the header for reservation, publishing and space.
+ *
+ * Lines are collected per worker in a buffer that keeps its capacity (up to a bound), with SELECT
+ * lines where the database changes inside the buffer. Only whether the first line needs a SELECT
+ * depends on what other workers wrote before; that is decided inside the compare-and-swap loop,
+ * since the head word carries the stream's database beside its offset.
+ *
+ * A reader keeps its own offset and copies under the stream's mutex; the mutex is there for growth
+ * of the ring, which happens behind the gate and is rare, so readers and writers never meet at it.
+ */
+#include "engine/stream.h"
+#include "engine/worker.h"
+#include <stdio.h>
+
+#define STREAM_MARGIN 4096 /* bytes that a worker may need beyond its estimate: expiry, SELECT */
+#define LINE_OVERHEAD 256  /* bytes that a command's deterministic form may add */
+#define BUFFER_KEEP (256 * 1024) /* capacity that a worker's buffer keeps */
+#define SELECT_MAX 40            /* bytes of a SELECT line */
+
+struct kv_stream_reader {
+    struct kv_engine *engine;
+    _Atomic(uint64_t) offset; /* next byte to read */
+    atomic_bool lapsed;       /* bytes were overwritten before they were read */
+};
+
+void kv_stream_init(struct kv_stream *s)
+{
+    memset(s, 0, sizeof(*s));
+    kv_mutex_init(&s->mutex, KV_RANK_STREAM);
+}
+
+void kv_stream_release(struct kv_stream *s)
+{
+    KV_ASSERT(atomic_load(&s->active) == 0);
+    kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
+    kv_mutex_release(&s->mutex);
+}
+
+/* Offset of the slowest reader; writers may fill up to `size` bytes beyond it. */
+static uint64_t slowest_reader(struct kv_stream *s, uint64_t head)
+{
+    uint64_t slowest = head;
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++) {
+        struct kv_stream_reader *r = s->readers[i];
+        if (r == NULL || atomic_load_explicit(&r->lapsed, memory_order_relaxed))
+            continue;
+        uint64_t offset = atomic_load_explicit(&r->offset, memory_order_acquire);
+        slowest = KV_MIN(slowest, offset);
+    }
+    return slowest;
+}
+
+static uint64_t bytes_needed(struct kv_engine *e, size_t input_bytes, uint32_t commands)
+{
+    /* Every other worker may have passed this check at the same moment with a batch of its own. */
+    return (uint64_t)input_bytes * 2 + (uint64_t)commands * LINE_OVERHEAD + STREAM_MARGIN +
+           (uint64_t)(e->worker_count - 1) * (KV_INPUT_BYTES + STREAM_MARGIN);
+}
+
+bool kv_stream_too_small(struct kv_engine *e, size_t input_bytes)
+{
+    return kv_stream_active(&e->stream) && bytes_needed(e, input_bytes, 1) > e->stream.size / 4;
+}
+
+bool kv_stream_has_room(struct kv_engine *e, size_t input_bytes, uint32_t commands)
+{
+    struct kv_stream *s = &e->stream;
+    uint64_t head = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
+    return head - slowest_reader(s, head) + bytes_needed(e, input_bytes, commands) <= s->size;
+}
+
+void kv_stream_grow(struct kv_engine *e, size_t input_bytes)
+{
+    struct kv_stream *s = &e->stream;
+    uint64_t size = s->size;
+    while (bytes_needed(e, input_bytes, 1) > size / 4)
+        size *= 2;
+    if (size == s->size)
+        return;
+    kv_mutex_lock(&s->mutex);
+    char *ring = kv_mem_alloc(size, KV_MEM_STREAM);
+    uint64_t head = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
+    uint64_t keep = KV_MIN(head, s->size);
+    for (uint64_t offset = head - keep; offset < head;) {
+        uint64_t n = KV_MIN(head - offset, s->size - (offset & (s->size - 1)));
+        n = KV_MIN(n, size - (offset & (size - 1)));
+        memcpy(ring + (offset & (size - 1)), s->ring + (offset & (s->size - 1)), n);
+        offset += n;
+    }
+    kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
+    s->ring = ring;
+    s->size = size;
+    kv_mutex_unlock(&s->mutex);
+}
+
+/* --- collecting --- */
+
+static char *buffer_space(struct kv_stream_buffer *b, size_t len)
+{
+    if (b->capacity - b->len < len) {
+        size_t capacity = KV_MAX(b->capacity * 2, (size_t)4096);
+        while (capacity - b->len < len)
+            capacity *= 2;
+        b->bytes = kv_mem_realloc(b->bytes, b->capacity, capacity, KV_MEM_STREAM);
+        b->capacity = capacity;
+    }
+    return b->bytes + b->len;
+}
+
+static size_t print_select(char *p, uint32_t db)
+{
+    char digits[KV_INT_TEXT_MAX];
+    size_t n = kv_uint_print(db, digits);
+    return (size_t)snprintf(p, SELECT_MAX, "*2\r\n$6\r\nSELECT\r\n$%zu\r\n%.*s\r\n", n, (int)n,
+                            digits);
+}
+
+static void note_db(struct kv_stream_buffer *b, uint32_t db)
+{
+    if (b->len == 0)
+        b->first_db = db;
+    else if (b->last_db != db)
+        b->len += print_select(buffer_space(b, SELECT_MAX), db);
+    b->last_db = db;
+}
+
+void kv_stream_add_raw(struct kv_worker *w, uint32_t db, const char *bytes, size_t len)
+{
+    struct kv_stream_buffer *b = &w->stream;
+    note_db(b, db);
+    memcpy(buffer_space(b, len), bytes, len);
+    b->len += len;
+}
+
+void kv_stream_add(struct kv_worker *w, uint32_t db, const struct kv_slice *argv, int argc)
+{
+    struct kv_stream_buffer *b = &w->stream;
+    KV_ASSERT(argc > 0);
+    note_db(b, db);
+    char *p = buffer_space(b, KV_INT_TEXT_MAX + 3);
+    char *start = p;
+    *p++ = '*';
+    p += kv_uint_print((uint64_t)argc, p);
+    *p++ = '\r';
+    *p++ = '\n';
+    b->len += (size_t)(p - start);
+    for (int i = 0; i < argc; i++) {
+        start = p = buffer_space(b, argv[i].len + KV_INT_TEXT_MAX + 5);
+        *p++ = '$';
+        p += kv_uint_print(argv[i].len, p);
+        *p++ = '\r';
+        *p++ = '\n';
+        if (argv[i].len > 0)
+            memcpy(p, argv[i].ptr, argv[i].len);
+        p += argv[i].len;
+        *p++ = '\r';
+        *p++ = '\n';
+        b->len += (size_t)(p - start);
+    }
+}
+
+/* --- publishing --- */
+
+static void ring_copy(struct kv_stream *s, uint64_t offset, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        uint64_t at = offset & (s->size - 1);
+        size_t n = KV_MIN(len, (size_t)(s->size - at));
+        memcpy(s->ring + at, bytes, n);
+        offset += n;
+        bytes += n;
+        len -= n;
+    }
+}
+
+/* The bound on what a batch writes has failed: readers that would lose bytes must start over. */
+static KV_COLD void lapse_readers(struct kv_stream *s, uint64_t end)
+{
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++) {
+        struct kv_stream_reader *r = s->readers[i];
+        if (r != NULL && end - atomic_load(&r->offset) > s->size)
+            atomic_store(&r->lapsed, true);
+    }
+}
+
+void kv_stream_publish(struct kv_worker *w)
+{
+    struct kv_stream *s = &w->engine->stream;
+    struct kv_stream_buffer *b = &w->stream;
+    if (b->len == 0)
+        return;
+    KV_ASSERT(kv_stream_active(s));
+    char select[SELECT_MAX];
+    size_t select_len = print_select(select, b->first_db);
+    uint64_t head = atomic_load(&s->head);
+    uint64_t start, prefix, end;
+    atomic_store(&w->stream_pending, head >> KV_STREAM_DB_BITS);
+    do {
+        start = head >> KV_STREAM_DB_BITS;
+        uint64_t db = head & ((1u << KV_STREAM_DB_BITS) - 1);
+        prefix = db == b->first_db + 1 ? 0 : select_len;
+        end = start + prefix + b->len;
+    } while (!atomic_compare_exchange_weak(&s->head, &head,
+                                           end << KV_STREAM_DB_BITS | (b->last_db + 1)));
+    if (KV_UNLIKELY(end - slowest_reader(s, end) > s->size))
+        lapse_readers(s, end);
+    ring_copy(s, start, select, prefix);
+    if (KV_UNLIKELY(b->len > s->size)) {
+        /* Only the tail fits; every reader has lapsed, the bytes before it are lost to all. */
+        ring_copy(s, end - s->size, b->bytes + (b->len - s->size), s->size);
+    } else {
+        ring_copy(s, start + prefix, b->bytes, b->len);
+    }
+    atomic_store(&w->stream_pending, UINT64_MAX);
+    kv_stat_add(&w->stats.stream_bytes, end - start);
+    b->len = 0;
+    if (b->capacity > BUFFER_KEEP) {
+        kv_mem_free(b->bytes, b->capacity, KV_MEM_STREAM);
+        *b = (struct kv_stream_buffer){0};
+    }
+}
+
+/* --- reading --- */
+
+static uint64_t published_end(struct kv_engine *e)
+{
+    uint64_t end = atomic_load(&e->stream.head) >> KV_STREAM_DB_BITS;
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        uint64_t pending = atomic_load(&e->workers[i]->stream_pending);
+        end = KV_MIN(end, pending);
+    }
+    return end;
+}
+
+struct kv_stream_reader *kv_stream_open(struct kv_engine *e)
+{
+    struct kv_stream *s = &e->stream;
+    struct kv_stream_reader *r = NULL;
+    kv_mutex_lock(&s->mutex);
+    for (int i = 0; i < KV_STREAM_READERS_MAX && r == NULL; i++) {
+        if (s->readers[i] != NULL)
+            continue;
+        r = kv_mem_zalloc(sizeof(*r), KV_MEM_STREAM);
+        r->engine = e;
+        s->readers[i] = r;
+        if (s->ring == NULL) {
+            s->size = e->options.stream_ring_bytes;
+            s->ring = kv_mem_alloc(s->size, KV_MEM_STREAM);
+        }
+        /* A new reader starts without a database, so the next write says SELECT. */
+        uint64_t offset = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
+        atomic_store(&s->head, offset << KV_STREAM_DB_BITS);
+        atomic_store(&r->offset, offset);
+        atomic_fetch_add(&s->active, 1);
+    }
+    kv_mutex_unlock(&s->mutex);
+    return r;
+}
+
+size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max)
+{
+    struct kv_engine *e = r->engine;
+    struct kv_stream *s = &e->stream;
+    kv_mutex_lock(&s->mutex);
+    uint64_t offset = atomic_load(&r->offset);
+    /* A worker may announce a start that others have passed meanwhile: never go back. */
+    uint64_t end = KV_MAX(published_end(e), offset);
+    size_t total = atomic_load(&r->lapsed) ? 0 : (size_t)KV_MIN(end - offset, (uint64_t)max);
+    for (size_t left = total; left > 0;) {
+        uint64_t at = offset & (s->size - 1);
+        size_t n = KV_MIN(left, (size_t)(s->size - at));
+        memcpy(bytes, s->ring + at, n);
+        bytes += n;
+        offset += n;
+        left -= n;
+    }
+    atomic_store_explicit(&r->offset, offset, memory_order_release);
+    kv_mutex_unlock(&s->mutex);
+    if (total > 0 && atomic_exchange(&s->waiting, 0) != 0)
+        for (uint32_t i = 0; i < e->worker_count; i++)
+            kv_inbox_post(e->workers[i], KV_MSG_STREAM_SPACE, 0, 0, NULL);
+    return total;
+}
+
+bool kv_stream_lapsed(const struct kv_stream_reader *r)
+{
+    return atomic_load(&r->lapsed);
+}
+
+void kv_stream_close(struct kv_stream_reader *r)
+{
+    struct kv_engine *e = r->engine;
+    struct kv_stream *s = &e->stream;
+    kv_mutex_lock(&s->mutex);
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
+        if (s->readers[i] == r)
+            s->readers[i] = NULL;
+    kv_mem_free(r, sizeof(*r), KV_MEM_STREAM);
+    if (atomic_fetch_sub(&s->active, 1) == 1) {
+        kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
+        s->ring = NULL;
+        s->size = 0;
+    }
+    kv_mutex_unlock(&s->mutex);
+    atomic_store(&s->waiting, 0);
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        kv_inbox_post(e->workers[i], KV_MSG_STREAM_SPACE, 0, 0, NULL);
+}

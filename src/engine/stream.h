@@ -1,0 +1,72 @@
+/* The change stream: every write in deterministic form, as RESP command lines, in one ring.
+ *
+ * Writing. While a command or batch holds its locks, its lines collect in the worker's buffer;
+ * before it unlocks, the worker reserves the bytes with one compare-and-swap on {offset, database},
+ * copies them into the ring and publishes. Since conflicting commands hold a common lock, the order
+ * of reservations is an order in which the commands may have run. SELECT is inserted where the
+ * database of the stream differs.
+ *
+ * Publishing without waiting for others: each worker has a cell `pending`, the offset from which it
+ * may still be copying (UINT64_MAX when it is not). It stores the current head there before it
+ * reserves. A reader takes the head, then the minimum of all cells: everything before is complete.
+ *
+ * Space. A worker asks for room before it locks; without room the connection is parked until a
+ * reader has advanced. What a batch will write is bounded by its input, so a reservation finds its
+ * room; if that bound ever failed, readers are marked lapsed (they must start over) rather than the
+ * writer made to wait. A single command longer than a quarter of the ring grows it behind the gate.
+ *
+ * Without a reader there is no ring and nothing is collected.
+ */
+#ifndef KV_ENGINE_STREAM_H
+#define KV_ENGINE_STREAM_H
+
+#include "base/lock.h"
+#include "base/slice.h"
+#include <stdatomic.h>
+
+#define KV_STREAM_READERS_MAX 8
+#define KV_STREAM_DB_BITS 16 /* low bits of the head word: database + 1, 0 = none yet */
+
+struct kv_engine;
+struct kv_worker;
+struct kv_stream_reader;
+
+struct kv_stream {
+    _Atomic(uint64_t) head KV_ALIGNED(KV_CACHE_LINE); /* offset << 16 | database + 1 */
+    atomic_uint active;    /* readers; 0: nothing is collected. Changes behind the gate */
+    atomic_uint waiting;   /* a connection is parked for space */
+    char *ring;            /* size bytes; changes behind the gate and under the mutex */
+    uint64_t size;         /* power of two */
+    struct kv_mutex mutex; /* readers against growth and each other */
+    struct kv_stream_reader *readers[KV_STREAM_READERS_MAX];
+};
+
+/* What a worker has collected for the batch that runs. */
+struct kv_stream_buffer {
+    char *bytes; /* owned; grows */
+    size_t len, capacity;
+    uint32_t first_db, last_db; /* databases of the first and last line */
+};
+
+void kv_stream_init(struct kv_stream *s);
+void kv_stream_release(struct kv_stream *s);
+
+KV_INLINE bool kv_stream_active(struct kv_stream *s)
+{
+    return atomic_load_explicit(&s->active, memory_order_relaxed) != 0;
+}
+
+/* Room for a command or batch of `input_bytes` in `commands`? Before locking. */
+bool kv_stream_has_room(struct kv_engine *e, size_t input_bytes, uint32_t commands);
+/* True when such a command can never fit without kv_stream_grow. */
+bool kv_stream_too_small(struct kv_engine *e, size_t input_bytes);
+void kv_stream_grow(struct kv_engine *e, size_t input_bytes); /* alone */
+
+/* Adds one line to the worker's buffer. */
+void kv_stream_add(struct kv_worker *w, uint32_t db, const struct kv_slice *argv, int argc);
+void kv_stream_add_raw(struct kv_worker *w, uint32_t db, const char *bytes, size_t len);
+
+/* Reserves, copies, publishes what was collected; locks are still held. */
+void kv_stream_publish(struct kv_worker *w);
+
+#endif

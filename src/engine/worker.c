@@ -1,0 +1,313 @@
+/* A worker: one thread with its loop, clients, memory for commands and counters.
+ *
+ * A round: send what is queued, close what is to be closed, wait for events, stop point, drain the
+ * inbox, run what was parked and may go on, handle events, periodic work. Between two rounds, and
+ * while it waits, a worker touches nothing of its clients: that is the loop boundary at which the
+ * world can be stopped.
+ */
+#include "engine/worker.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/transaction.h"
+#include "net/socket.h"
+#include <stdio.h>
+#include <unistd.h>
+
+_Thread_local struct kv_worker *kv_this_worker;
+
+struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
+{
+    struct kv_worker *w = kv_mem_alloc_aligned(sizeof(*w), KV_CACHE_LINE, KV_MEM_OTHER);
+    memset(w, 0, sizeof(*w));
+    w->engine = e;
+    w->index = index;
+    w->loop = kv_loop_create();
+    atomic_store(&w->waiting, 1);
+    atomic_store(&w->stream_pending, UINT64_MAX);
+    kv_lockset_init(&w->locks, e->shard_count);
+    kv_arena_init(&w->arena, 32 * 1024, KV_MEM_ARENA);
+    kv_chunk_pool_init(&w->chunks);
+    w->input = kv_mem_alloc(KV_INPUT_BYTES, KV_MEM_ARENA);
+    uint64_t seed;
+    kv_random_secure(&seed, sizeof(seed));
+    kv_random_init(&w->random, seed);
+    w->command_stats = kv_mem_zalloc(e->table->id_count * sizeof(*w->command_stats), KV_MEM_CONFIG);
+    w->hold_ticks = kv_clock_ns_to_ticks(KV_HOLD_NS);
+    w->slow_ticks = UINT64_MAX;
+    w->call.engine = e;
+    w->call.worker = w;
+    w->call.view.store = e->store;
+    w->call.view.stats = &w->store_stats;
+    w->call.view.owner = w;
+    return w;
+}
+
+void kv_worker_clear(struct kv_worker *w)
+{
+    struct kv_worker *before = kv_this_worker;
+    kv_this_worker = w;
+    kv_worker_drain(w);
+    while (w->clients != NULL)
+        kv_client_free(w->clients);
+    kv_worker_release_orphans(w);
+    KV_ASSERT(w->orphan_len == 0);
+    kv_this_worker = before;
+}
+
+void kv_worker_destroy(struct kv_worker *w)
+{
+    kv_worker_clear(w);
+    kv_mem_free(w->stream.bytes, w->stream.capacity, KV_MEM_STREAM);
+    kv_mem_free(w->command_stats, w->engine->table->id_count * sizeof(*w->command_stats),
+                KV_MEM_CONFIG);
+    kv_mem_free(w->input, KV_INPUT_BYTES, KV_MEM_ARENA);
+    kv_chunk_pool_release(&w->chunks);
+    kv_arena_release(&w->arena);
+    kv_loop_destroy(w->loop);
+    if (kv_this_worker == w)
+        kv_this_worker = NULL;
+    kv_mem_free_aligned(w, sizeof(*w), KV_CACHE_LINE, KV_MEM_OTHER);
+}
+
+/* --- connections --- */
+
+static KV_COLD void refuse_connection(struct kv_worker *w, int fd, const char *text)
+{
+    (void)!write(fd, text, strlen(text));
+    close(fd);
+    kv_stat_add(&w->stats.rejected_connections, 1);
+}
+
+void kv_worker_accept(struct kv_worker *w, int fd, bool is_unix)
+{
+    struct kv_engine *e = w->engine;
+    if (atomic_load(&e->client_total) >= e->options.maxclients) {
+        refuse_connection(w, fd, "-ERR max number of clients reached\r\n");
+        return;
+    }
+    if (e->options.protected_mode && e->options.requirepass[0] == '\0' && !is_unix &&
+        !kv_socket_peer_is_loopback(fd)) {
+        refuse_connection(w, fd,
+                          "-DENIED Kvik runs in protected mode: it has no password, so it accepts "
+                          "connections from this machine only. Set a password with requirepass, or "
+                          "switch protected-mode off in the configuration or with CONFIG SET from "
+                          "this machine, if the network is trusted.\r\n");
+        return;
+    }
+    if (!is_unix)
+        kv_socket_tune(fd, e->options.tcp_keepalive_seconds);
+    struct kv_client *c = kv_client_create(w, fd, is_unix);
+    kv_stat_add(&w->stats.connections, 1);
+    (void)kv_client_interest(c, true, false);
+}
+
+static void take_moved(struct kv_worker *w, struct kv_client *c)
+{
+    kv_client_link(w, c);
+    c->io.interest = 0;
+    if (!(c->flags & KV_CLIENT_CLOSE_NOW))
+        (void)kv_client_interest(c, true, false);
+}
+
+/* --- resuming --- */
+
+void kv_worker_resume(struct kv_worker *w, struct kv_client *c)
+{
+    c->flags &= ~(uint32_t)(KV_CLIENT_PARKED | KV_CLIENT_PAUSED);
+    if (c->flags & KV_CLIENT_RESUMING)
+        return;
+    c->flags |= KV_CLIENT_RESUMING;
+    c->resume_next = NULL;
+    if (w->resume_last != NULL)
+        w->resume_last->resume_next = c;
+    else
+        w->resume_first = c;
+    w->resume_last = c;
+}
+
+static void resume_shard(struct kv_worker *w, uint32_t shard)
+{
+    struct kv_client *next;
+    for (struct kv_client *c = w->shard_waiters; c != NULL; c = next) {
+        next = c->park_next;
+        if (c->park_shard != shard || atomic_load_explicit(&c->park_listed, memory_order_acquire))
+            continue;
+        if (c->park_prev != NULL)
+            c->park_prev->park_next = c->park_next;
+        else
+            w->shard_waiters = c->park_next;
+        if (c->park_next != NULL)
+            c->park_next->park_prev = c->park_prev;
+        c->park_next = c->park_prev = NULL;
+        c->park = KV_PARK_NONE;
+        kv_worker_resume(w, c);
+    }
+}
+
+static void resume_list(struct kv_worker *w, struct kv_client **list)
+{
+    struct kv_client *c = *list;
+    *list = NULL;
+    while (c != NULL) {
+        struct kv_client *next = c->wait_next;
+        c->wait_next = NULL;
+        c->park = KV_PARK_NONE;
+        kv_worker_resume(w, c);
+        c = next;
+    }
+}
+
+/* Runs those that were to be resumed; what they cause (parking again) waits for the next round. */
+static void run_resumed(struct kv_worker *w)
+{
+    struct kv_client *last = w->resume_last;
+    while (w->resume_first != NULL) {
+        struct kv_client *c = w->resume_first;
+        w->resume_first = c->resume_next;
+        if (w->resume_first == NULL)
+            w->resume_last = NULL;
+        c->resume_next = NULL;
+        c->flags &= ~(uint32_t)KV_CLIENT_RESUMING;
+        if (!(c->flags & KV_CLIENT_CLOSE_NOW))
+            kv_client_process(c);
+        if (c == last)
+            break;
+    }
+}
+
+static void handle_message(struct kv_worker *w, const struct kv_message *m)
+{
+    switch (m->kind) {
+    case KV_MSG_SHARD_FREE:
+        resume_shard(w, m->number);
+        break;
+    case KV_MSG_GATE_OPEN:
+        kv_gate_on_open(w);
+        break;
+    case KV_MSG_GATE_RECHECK:
+        kv_gate_on_recheck(w);
+        break;
+    case KV_MSG_STREAM_SPACE:
+        resume_list(w, &w->stream_waiters);
+        break;
+    case KV_MSG_ACCEPTED:
+        kv_worker_accept(w, (int)m->number, m->number2 != 0);
+        break;
+    case KV_MSG_MOVED:
+        take_moved(w, m->pointer);
+        break;
+    }
+}
+
+void kv_worker_drain(struct kv_worker *w)
+{
+    if (w->draining)
+        return;
+    w->draining = true;
+    struct kv_message *m;
+    while ((m = kv_inbox_take(&w->inbox)) != NULL) {
+        while (m != NULL) {
+            struct kv_message *next = m->next;
+            handle_message(w, m);
+            kv_inbox_free(m);
+            m = next;
+        }
+    }
+    w->draining = false;
+}
+
+/* --- the round --- */
+
+static void flush_and_close(struct kv_worker *w)
+{
+    while (w->flush_list != NULL) {
+        struct kv_client *c = w->flush_list;
+        w->flush_list = c->queue_next;
+        c->flags &= ~(uint32_t)KV_CLIENT_QUEUED_FLUSH;
+        if (!(c->flags & KV_CLIENT_WRITE_WAIT) && kv_client_send(c))
+            kv_client_check_limits(c);
+    }
+    while (w->close_list != NULL) {
+        struct kv_client *c = w->close_list;
+        w->close_list = c->close_next;
+        c->flags &= ~(uint32_t)KV_CLIENT_QUEUED_CLOSE;
+        kv_client_free(c);
+    }
+}
+
+void kv_worker_round(struct kv_worker *w, int timeout_ms)
+{
+    struct kv_engine *e = w->engine;
+    flush_and_close(w);
+    if (w->resume_first != NULL || w->gate_phase || !kv_inbox_empty(&w->inbox))
+        timeout_ms = 0;
+
+    uint64_t before = kv_clock_ticks();
+    kv_stat_add(&w->stats.busy_ns, kv_clock_ticks_to_ns(before - w->round_start_ticks));
+    atomic_store(&w->waiting, 1);
+    kv_loop_wait(w->loop, timeout_ms);
+    atomic_store(&w->waiting, 0);
+    kv_world_stop_point(w);
+    w->round_start_ticks = kv_clock_ticks();
+
+    w->round_ms = w->now_ms = kv_clock_wall_ms();
+    kv_stat_add(&w->stats.loops, 1);
+    int64_t slower = e->options.slowlog_log_slower_than_us;
+    w->slow_ticks = slower < 0 ? UINT64_MAX : kv_clock_ns_to_ticks((uint64_t)slower * 1000);
+    kv_worker_drain(w);
+    if (KV_UNLIKELY(w->paused != NULL && !kv_engine_paused(e, w->now_ms)))
+        resume_list(w, &w->paused);
+    bool phase = w->gate_phase;
+    if (KV_UNLIKELY(w->resume_first != NULL))
+        run_resumed(w);
+    if (KV_UNLIKELY(phase))
+        kv_gate_phase_done(w);
+    kv_loop_run(w->loop);
+    int64_t mono_ms = (int64_t)(kv_clock_mono_ns() / 1000000);
+    if (mono_ms >= w->cron_ms)
+        kv_worker_cron(w, mono_ms);
+    if (w->expire_more || mono_ms >= w->expire_ms)
+        kv_worker_expire(w);
+    if (KV_UNLIKELY(w->orphan_len > 0))
+        kv_worker_release_orphans(w);
+}
+
+void kv_worker_run(struct kv_worker *w)
+{
+    kv_worker_attach(w);
+    while (!atomic_load_explicit(&w->engine->stopping, memory_order_relaxed))
+        kv_worker_round(w, kv_worker_timeout_ms(w, (int64_t)(kv_clock_mono_ns() / 1000000)));
+    kv_worker_detach(w);
+}
+
+void kv_worker_attach(struct kv_worker *w)
+{
+    kv_this_worker = w;
+    w->round_start_ticks = kv_clock_ticks();
+    atomic_store(&w->waiting, 0);
+}
+
+/* From here on the thread touches nothing: an exclusive command need not wait for it. */
+void kv_worker_detach(struct kv_worker *w)
+{
+    flush_and_close(w);
+    atomic_store(&w->waiting, 1);
+    kv_this_worker = NULL;
+}
+
+void kv_worker_poll(struct kv_worker *w, int timeout_ms)
+{
+    KV_ASSERT(kv_this_worker == w);
+    kv_worker_round(w, timeout_ms);
+}
+
+struct kv_client *kv_client_create_virtual(struct kv_worker *w)
+{
+    return kv_client_create(w, -1, false);
+}
+
+void kv_client_destroy(struct kv_client *c)
+{
+    KV_ASSERT(c->flags & KV_CLIENT_VIRTUAL);
+    kv_client_free(c);
+}

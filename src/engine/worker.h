@@ -1,0 +1,249 @@
+/* Private bodies of the engine: worker, engine, transaction. For engine/ only (commands use the
+ * public headers). A worker's fields belong to its thread unless marked. */
+#ifndef KV_ENGINE_WORKER_H
+#define KV_ENGINE_WORKER_H
+
+#include "engine/call.h"
+#include "engine/client.h"
+#include "engine/engine.h"
+#include "engine/gate.h"
+#include "engine/inbox.h"
+#include "engine/lockset.h"
+#include "engine/slowlog.h"
+#include "engine/stream.h"
+#include "mem/arena.h"
+#include "net/loop.h"
+#include "proto/parse.h"
+#include "value/bigstr.h"
+#include <pthread.h>
+
+#define KV_READ_BYTES (64 * 1024) /* most bytes taken from a socket per round */
+#define KV_INPUT_KEEP (64 * 1024) /* leftover that fits before them in the shared buffer */
+#define KV_INPUT_BYTES (KV_READ_BYTES + KV_INPUT_KEEP + 1024)
+#define KV_LOOKAHEAD_MAX 64
+#define KV_HOLD_NS 50000 /* a batch gives its locks back after this */
+#define KV_EXPIRE_SLICE_NS 200000
+#define KV_ERRORS_MAX 128 /* distinct error codes counted */
+#define KV_LISTEN_MAX (KV_BIND_MAX * 2 + 1)
+#define KV_CALL_RETRY 0x80000000u /* call->flags: the first shard was busy, run again */
+
+struct kv_command_index;
+
+/* One command of a batch. */
+struct kv_planned {
+    struct kv_request request;
+    const struct kv_command *cmd;
+    struct kv_key *keys; /* in the arena */
+    int key_count;
+};
+
+struct kv_queued { /* one command of a MULTI */
+    const struct kv_command *cmd;
+    struct kv_slice *argv; /* in the transaction's arena */
+    int argc;
+    uint32_t bytes; /* of all arguments, for the stream's room */
+};
+
+struct kv_watched {
+    struct kv_watch *watch;
+};
+
+struct kv_tx {
+    struct kv_arena arena;   /* arguments of queued commands */
+    struct kv_queued *queue; /* owned */
+    uint32_t queue_len, queue_capacity;
+    uint64_t queue_bytes;       /* sum of argument bytes */
+    uint8_t mode;               /* strongest enum kv_cmd_mode of the queue */
+    bool writes;                /* some queued command writes */
+    struct kv_watched *watches; /* owned */
+    uint32_t watch_len, watch_capacity;
+};
+
+struct kv_error_count {
+    char code[24];
+    kv_stat count;
+};
+
+struct kv_worker {
+    /* touched by other workers */
+    atomic_uint inside KV_ALIGNED(KV_CACHE_LINE);  /* see gate.h */
+    atomic_uint waiting KV_ALIGNED(KV_CACHE_LINE); /* in kv_loop_wait, or not running: see gate.h */
+    atomic_uint at_stop;                           /* stands at the stop point */
+    struct kv_inbox inbox;
+
+    /* own */
+    struct kv_engine *engine KV_ALIGNED(KV_CACHE_LINE);
+    uint32_t index;
+    bool gate_parked; /* under gate.mutex: gate_waiters is not empty */
+    bool gate_phase;  /* this round resumes what was parked at the gate */
+    bool draining;    /* inside the message handlers */
+    bool busy;        /* a client's input is being processed: no nested processing */
+    struct kv_loop *loop;
+    pthread_t thread;
+    struct kv_lockset locks;
+    struct kv_arena arena; /* of the command or batch that runs */
+    struct kv_call call;   /* reused */
+    char *input;           /* shared read buffer, KV_INPUT_BYTES */
+    struct kv_planned plan[KV_LOOKAHEAD_MAX];
+    struct kv_chunk_pool chunks;
+    struct kv_stream_buffer stream;
+    _Atomic(uint64_t) stream_pending; /* see stream.h */
+    struct kv_random random;
+    int64_t now_ms;      /* wall time of the round or batch */
+    uint64_t now_ticks;  /* ticks at the end of the last command */
+    int64_t round_ms;    /* wall time at the start of the round */
+    uint64_t hold_ticks; /* KV_HOLD_NS in ticks */
+    uint64_t slow_ticks; /* from here on a command enters the slow log; UINT64_MAX: never */
+    uint64_t hold_start; /* ticks when locks were taken */
+    const struct kv_command *recent_cmd; /* what the last look-up found */
+    struct kv_slice recent_name;         /* in recent_name_bytes: exact bytes that gave it */
+    char recent_name_bytes[32];
+
+    struct kv_client *clients; /* all, newest first */
+    uint32_t client_count;
+    struct kv_client *flush_list;    /* outputs to send before waiting */
+    struct kv_client *close_list;    /* to close at the boundary */
+    struct kv_client *shard_waiters; /* parked at shards (park_next, park_prev) */
+    struct kv_client *gate_waiters;  /* parked at the gate, oldest first */
+    struct kv_client *stream_waiters;
+    struct kv_client *paused;  /* waiting for the end of CLIENT PAUSE */
+    struct kv_watch **orphans; /* watches to end whose shards were busy; owned */
+    uint32_t orphan_len, orphan_capacity;
+    struct kv_client *resume_first, *resume_last; /* to be run again this round */
+    struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
+
+    int64_t cron_ms;        /* next periodic work, monotonic ms */
+    int64_t expire_ms;      /* next expiry round, monotonic ms */
+    uint32_t expire_cursor; /* next home shard to expire */
+    bool expire_more;       /* due entries are left */
+    uint64_t round_start_ticks;
+    uint64_t expire_resume_ticks; /* no slice before this: half of the time is for commands */
+    uint64_t assigned;            /* connections given to it; counted by worker 0 */
+    uint64_t load_busy_ns;        /* stats.busy_ns at the last measurement */
+    int64_t load_ms;              /* when that was, monotonic; 0 = never */
+    kv_stat load_permille;        /* share of time not waiting, last second; read by others */
+
+    struct kv_worker_stats stats KV_ALIGNED(KV_CACHE_LINE);
+    struct kv_store_stats store_stats;
+    struct kv_command_stats *command_stats; /* id_count */
+    struct kv_error_count errors[KV_ERRORS_MAX];
+    uint32_t error_count;
+};
+
+struct kv_engine {
+    struct kv_options options;
+    struct kv_store *store;
+    const struct kv_command_table *table;
+    struct kv_command_index *index;  /* by name */
+    const struct kv_command **by_id; /* id_count */
+    struct kv_worker **workers;
+    uint32_t worker_count;
+    bool multi; /* more than one worker: locks are real */
+    uint32_t shard_count;
+    struct kv_shard_lock *locks; /* shard_count */
+    struct kv_gate gate;
+    struct kv_stream stream;
+    struct kv_slowlog slowlog;
+    struct kv_engine_hooks hooks;
+    _Atomic(uint64_t) next_client_id;
+    atomic_uint client_total; /* connected, all workers: the maxclients check */
+    atomic_bool stopping;
+    struct kv_io listeners[KV_LISTEN_MAX]; /* of worker 0 */
+    uint32_t listener_count;
+    bool unix_listener[KV_LISTEN_MAX];
+    struct kv_background *background;
+    int64_t start_wall_ms;
+    /* CLIENT PAUSE: written behind a world stop */
+    int64_t pause_until_ms; /* 0: none */
+    bool pause_all;
+    /* rates, written by worker 0's periodic work */
+    uint64_t rate_samples[16][3];
+    uint32_t rate_next;
+    int64_t rate_last_ms;
+    uint64_t rate_last[3];
+    kv_stat ops_per_second, input_rate, output_rate; /* rates in 1/s and bytes/s */
+    /* command for ids of special treatment, found at creation */
+    const struct kv_command *cmd_multi, *cmd_exec, *cmd_discard, *cmd_watch, *cmd_reset, *cmd_quit;
+    const struct kv_command *cmd_unpause, *cmd_unwatch;
+};
+
+extern _Thread_local struct kv_worker *kv_this_worker;
+
+/* command_index.c */
+struct kv_command_index *kv_command_index_create(const struct kv_command_table *t);
+void kv_command_index_destroy(struct kv_command_index *x);
+const struct kv_command *kv_command_index_find(const struct kv_command_index *x,
+                                               struct kv_slice name);
+
+/* worker.c */
+struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index);
+void kv_worker_clear(struct kv_worker *w); /* frees its clients; before any worker is destroyed */
+void kv_worker_destroy(struct kv_worker *w);
+void kv_worker_run(struct kv_worker *w);
+void kv_worker_round(struct kv_worker *w, int timeout_ms);
+void kv_worker_drain(struct kv_worker *w);
+void kv_worker_accept(struct kv_worker *w, int fd, bool is_unix);
+void kv_worker_resume(struct kv_worker *w, struct kv_client *c); /* queue for resumption */
+
+/* cron.c: periodic work of a worker, and expiry */
+void kv_worker_cron(struct kv_worker *w, int64_t mono_ms);
+void kv_worker_expire(struct kv_worker *w);
+int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms);
+
+/* listen.c */
+void kv_listen_handler(struct kv_io *io, uint32_t events);
+
+/* client.c */
+struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix);
+void kv_client_free(struct kv_client *c); /* at once: unlinks from everything */
+void kv_client_link(struct kv_worker *w, struct kv_client *c);
+void kv_client_unlink(struct kv_client *c);
+void kv_client_unpark(struct kv_client *c); /* out of whatever queue it waits in */
+bool kv_client_send(struct kv_client *c);   /* false: the client was marked for closing */
+void kv_client_queue_flush(struct kv_client *c);
+void kv_client_check_limits(struct kv_client *c);
+bool kv_client_interest(struct kv_client *c, bool read, bool write);
+void kv_client_move(struct kv_client *c, struct kv_worker *to);
+enum kv_client_class kv_client_class(const struct kv_client *c);
+
+/* input.c: bytes to commands */
+void kv_client_readable(struct kv_client *c);
+void kv_client_process(struct kv_client *c); /* runs what is waiting in its own buffers */
+void kv_client_handler(struct kv_io *io, uint32_t events);
+
+/* dispatch.c: one command at a time */
+enum kv_dispatch { KV_DISPATCH_DONE, KV_DISPATCH_PARKED };
+enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
+                             struct kv_partial *partial);
+/* Runs one resolved command under whatever is held; writes its reply, statistics, propagation. */
+void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
+                int argc, const struct kv_key *keys, int key_count, uint32_t flags);
+const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice name);
+/* Resolves keys into the arena; false when the arguments do not fit (no keys then). */
+bool kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd, const struct kv_slice *argv,
+                     int argc, struct kv_key **keys, int *count);
+
+/* batch.c: runs up to n planned commands under one set of locks; returns how many ran */
+uint32_t kv_batch_run(struct kv_client *c, uint32_t n);
+
+/* tx.c */
+struct kv_tx *kv_tx_get(struct kv_client *c); /* creates */
+bool kv_tx_queue(struct kv_client *c, const struct kv_command *cmd, const struct kv_request *r);
+void kv_tx_unwatch_held(struct kv_client *c); /* their shards are held */
+void kv_worker_release_orphans(struct kv_worker *w);
+size_t kv_tx_memory(const struct kv_client *c);
+
+/* Acquires what `mode` needs: keys' shards are in w->locks already. */
+enum kv_hold { KV_HOLD_PARKED, KV_HOLD_NONE, KV_HOLD_SHARDS, KV_HOLD_ALONE, KV_HOLD_STOP };
+enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode);
+void kv_release(struct kv_worker *w, enum kv_hold hold);
+/* Parks a client at a busy shard; false when it is free again. */
+bool kv_park_at_shard(struct kv_client *c, uint32_t shard);
+/* False: the change stream is full, the client is parked for space. */
+bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands);
+bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms);
+
+/* call.c */
+void kv_call_count_error(struct kv_worker *w, struct kv_slice code);
+
+#endif
