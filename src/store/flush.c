@@ -26,44 +26,38 @@ static size_t garbage_size(size_t count)
     return sizeof(struct kv_store_garbage) + count * sizeof(struct kv_database);
 }
 
-/* Calls fn for each non-empty part of the databases from..end - 1. */
-static void each_filled(struct kv_store *s, uint32_t from, uint32_t end,
-                        void (*fn)(struct kv_store *s, struct kv_shard *shard, uint32_t db,
-                                   void *arg),
-                        void *arg)
-{
-    for (uint32_t i = 0; i <= s->shard_mask; i++) {
-        struct kv_shard *shard = &s->shards[i];
-        for (uint32_t db = from; db < KV_MIN(end, shard->database_end); db++) {
-            const struct kv_database *database = shard_database(shard, db);
-            if (database != NULL && database->table.count != 0)
-                fn(s, shard, db, arg);
-        }
-    }
-}
-
-static void count_filled(struct kv_store *s, struct kv_shard *shard, uint32_t db, void *arg)
-{
-    (void)s;
-    (void)shard;
-    (void)db;
-    ++*(size_t *)arg;
-}
-
-static void detach_filled(struct kv_store *s, struct kv_shard *shard, uint32_t db, void *arg)
-{
-    struct kv_store_garbage *g = arg;
-    struct kv_database *database = shard_database(shard, db);
-    kv_shard_touch_existing(shard, db, database, NULL);
-    g->databases[g->count++] = *database;
-    kv_database_init(database, s);
-    kv_shard_refresh_due(shard);
-}
-
 static void count_changes(struct kv_view *v, uint64_t changes)
 {
     v->dirty += changes;
     kv_stat_add(&v->stats->dirty, changes);
+}
+
+/* Touches watches, counts keys and parts that are not empty. Hooks may run in here. */
+static size_t prepare_shard(struct kv_view *v, struct kv_shard *shard, uint32_t from, uint32_t end)
+{
+    size_t count = 0;
+    for (uint32_t db = from; db < KV_MIN(end, shard->database_end); db++) {
+        const struct kv_database *database = shard_database(shard, db);
+        if (database == NULL || database->table.count == 0)
+            continue;
+        kv_shard_touch_existing(v, shard, db, db);
+        count_changes(v, database->table.count);
+        count += database->table.count != 0;
+    }
+    return count;
+}
+
+static void detach_shard(struct kv_store *s, struct kv_shard *shard, uint32_t from, uint32_t end,
+                         struct kv_store_garbage *g)
+{
+    for (uint32_t db = from; db < KV_MIN(end, shard->database_end); db++) {
+        struct kv_database *database = shard_database(shard, db);
+        if (database != NULL && database->table.count != 0) {
+            g->databases[g->count++] = *database;
+            kv_database_init(database, s);
+        }
+    }
+    kv_shard_refresh_due(shard);
 }
 
 struct kv_store_garbage *kv_store_flush(struct kv_view *v, uint32_t db)
@@ -73,14 +67,14 @@ struct kv_store_garbage *kv_store_flush(struct kv_view *v, uint32_t db)
     uint32_t from = db == UINT32_MAX ? 0 : db;
     uint32_t end = db == UINT32_MAX ? s->database_count : db + 1;
     size_t count = 0;
-    each_filled(s, from, end, count_filled, &count);
+    for (uint32_t i = 0; i <= s->shard_mask; i++)
+        count += prepare_shard(v, &s->shards[i], from, end);
     if (count == 0)
         return NULL;
-    for (uint32_t each = from; each < end; each++)
-        count_changes(v, kv_store_size(s, each));
     struct kv_store_garbage *g = kv_mem_alloc(garbage_size(count), KV_MEM_OTHER);
     g->count = 0;
-    each_filled(s, from, end, detach_filled, g);
+    for (uint32_t i = 0; i <= s->shard_mask; i++)
+        detach_shard(s, &s->shards[i], from, end, g);
     KV_ASSERT(g->count == count);
     return g;
 }
@@ -107,8 +101,8 @@ void kv_store_swap(struct kv_view *v, uint32_t a, uint32_t b)
             continue;
         struct kv_database *first = shard_database_get(s, shard, a);
         struct kv_database *second = shard_database_get(s, shard, b);
-        kv_shard_touch_existing(shard, a, first, second);
-        kv_shard_touch_existing(shard, b, first, second);
+        kv_shard_touch_existing(v, shard, a, b);
+        kv_shard_touch_existing(v, shard, b, a);
         struct kv_database kept = *first;
         *first = *second;
         *second = kept;

@@ -125,9 +125,10 @@ void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint6
 /* Counts a change in the watch record of a key, if somebody watches it. */
 void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
 
-/* Touches the records of database `db` whose keys exist in one of two databases (either NULL). */
-void kv_shard_touch_existing(struct kv_shard *shard, uint32_t db, const struct kv_database *a,
-                             const struct kv_database *b);
+/* Touches the records of database `db` whose keys exist in it or in database `other`. Due keys are
+ * expired on the way; the records stay where they are. */
+void kv_shard_touch_existing(struct kv_view *v, struct kv_shard *shard, uint32_t db,
+                             uint32_t other);
 
 /* Asserts the watch records of a shard. */
 void kv_shard_check_watches(const struct kv_store *s, const struct kv_shard *shard);

@@ -14,6 +14,9 @@
  * Invariants: a record has at least one reference and lies in the shard of its key; `watches` is
  * NULL or not empty.
  *
+ * FLUSH and SWAPDB ask of every record whether its key exists, which also removes it when it is
+ * due.
+ *
  * A key that is due when it is looked at counts as changed, removed or not. One that was due
  * already when the watch began (possible only in a view that keeps due entries) was seen as absent
  * and its removal is no change; `due_at_start` says so.
@@ -206,22 +209,33 @@ void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_k
 }
 
 struct touch_existing {
-    const struct kv_database *a, *b; /* either may be NULL */
-    uint32_t db;
+    struct kv_view *view;
+    uint32_t db;    /* whose records */
+    uint32_t other; /* where the key counts as well; may be the same */
 };
+
+/* Whether the key of a record exists in a database; removes it when it is due. */
+static bool exists_in(struct kv_view *v, uint32_t db, const struct watch_record *r)
+{
+    struct kv_key k = {r->key, r->key_len, r->hash};
+    uint32_t selected = v->db;
+    v->db = db;
+    bool exists = kv_store_peek(v, &k) != NULL;
+    v->db = selected;
+    return exists;
+}
 
 static void touch_if_exists(void *item, void *arg)
 {
     struct watch_record *r = item;
     const struct touch_existing *t = arg;
-    if (r->db == t->db && (record_entry(t->a, r) != NULL || record_entry(t->b, r) != NULL))
+    if (r->db == t->db && (exists_in(t->view, t->db, r) || exists_in(t->view, t->other, r)))
         r->changes++;
 }
 
-void kv_shard_touch_existing(struct kv_shard *shard, uint32_t db, const struct kv_database *a,
-                             const struct kv_database *b)
+void kv_shard_touch_existing(struct kv_view *v, struct kv_shard *shard, uint32_t db, uint32_t other)
 {
-    struct touch_existing t = {a, b, db};
+    struct touch_existing t = {v, db, other};
     if (shard->watches != NULL)
         kv_table_each(shard->watches, touch_if_exists, &t);
 }
