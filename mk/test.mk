@@ -64,16 +64,19 @@ $(B)/clients/%: tests/clients/%.c $(B)/.flags
 $(B)/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(ARCHIVES) $(B)/.flags
 	@mkdir -p $(@D)
 	@echo '  TEST  $@'
-	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes tests/fuzz/replay.c $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes -MMD -MP -MF $@.d -MT $@ \
+	  tests/fuzz/replay.c $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
 
 $(B)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(ARCHIVES) $(B)/.flags
 	@mkdir -p $(@D)
 	@echo '  FUZZ  $@'
-	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes -MMD -MP -MF $@.d -MT $@ \
+	  -fsanitize=fuzzer $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
 
 .PRECIOUS: $(B)/fuzz/fuzz_% $(B)/fuzz/replay_%
 
--include $(wildcard $(B)/unit/*/*.d $(B)/model/*.d $(B)/bench/*.d $(B)/clients/*.d)
+-include $(wildcard $(B)/unit/*/*.d $(B)/model/*.d $(B)/bench/*.d $(B)/clients/*.d \
+           $(B)/fuzz/*.d)
 
 # --- running ---
 
