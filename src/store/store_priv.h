@@ -114,7 +114,8 @@ enum kv_err kv_shard_change_expiry(struct kv_shard *shard, struct kv_database *d
 void kv_shard_refresh_due(struct kv_shard *shard);
 
 /* Puts an entry in the place of `old`, or where none is (old NULL), index included; `old` is then
- * the caller's. On failure nothing changed. */
+ * the caller's. On failure nothing changed, but that the index may keep a node which it took for a
+ * record that had to go again. */
 enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
                            struct kv_entry *old, struct kv_entry *e) KV_MUST_CHECK;
 
