@@ -11,7 +11,6 @@
  */
 #include "admin/info_priv.h"
 
-#include "base/version.h"
 
 static void write_count(struct kv_text *out, const char *name, uint64_t value)
 {
@@ -119,7 +118,6 @@ void kv_info_kvik(struct kv_engine *e, struct kv_text *out)
 {
     uint64_t batches = KV_ENGINE_STAT(e, batches);
     uint64_t batch_commands = KV_ENGINE_STAT(e, batch_commands);
-    kv_text_printf(out, "version:%s\r\n", KV_VERSION);
     write_count(out, "threads", kv_engine_worker_count(e));
     write_count(out, "shards", kv_store_shard_count(kv_engine_store(e)));
     write_count(out, "loops", KV_ENGINE_STAT(e, loops));
