@@ -1,6 +1,7 @@
 /* base/glob.h: a table of what the reference server answers, a naive recursive matcher as oracle,
  * and patterns that make naive matchers explode. */
 #include "base/glob.h"
+#include "fuzz/glob_model.h"
 #include "unit.h"
 
 struct glob_case {
@@ -104,63 +105,10 @@ START_TEST(zero_bytes_are_ordinary)
 }
 END_TEST
 
-/* The oracle: a set of bytes per element, and plain recursion over the stars. */
-struct element {
-    bool star;
-    bool set[256];
-};
-
-static size_t parse_pattern(const char *p, size_t len, struct element *out)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < len; count++) {
-        struct element *e = &out[count];
-        char c = p[i++];
-        memset(e, 0, sizeof(*e));
-        e->star = c == '*';
-        if (c == '?') {
-            memset(e->set, 1, sizeof(e->set));
-        } else if (c == '[') {
-            bool negated = i < len && p[i] == '^';
-            i += negated;
-            for (; i < len && p[i] != ']'; i++) {
-                if (p[i] == '\\' && i + 1 < len) {
-                    e->set[(uint8_t)p[++i]] = true;
-                } else if (i + 2 < len && p[i + 1] == '-') {
-                    for (int b = KV_MIN(p[i], p[i + 2]); b <= KV_MAX(p[i], p[i + 2]); b++)
-                        e->set[(uint8_t)b] = true;
-                    i += 2;
-                } else {
-                    e->set[(uint8_t)p[i]] = true;
-                }
-            }
-            i++;
-            for (int b = 0; negated && b < 256; b++)
-                e->set[b] = !e->set[b];
-        } else {
-            if (c == '\\' && i < len)
-                c = p[i++];
-            e->set[(uint8_t)c] = true;
-        }
-    }
-    return count;
-}
-
-static bool naive_match(const struct element *e, size_t count, const char *text, size_t len)
-{
-    if (count == 0)
-        return len == 0;
-    if (e->star)
-        return naive_match(e + 1, count - 1, text, len) ||
-               (len > 0 && naive_match(e, count, text + 1, len - 1));
-    return len > 0 && e->set[(uint8_t)text[0]] && naive_match(e + 1, count - 1, text + 1, len - 1);
-}
-
 START_TEST(random_patterns_agree_with_a_naive_matcher)
 {
     static const char alphabet[] = "aabbc*?[]^-\\\x80\xff";
-    static struct element elements[16];
+    static struct glob_element elements[16];
     struct kv_random r;
     char pattern[12], text[8];
 
@@ -172,9 +120,9 @@ START_TEST(random_patterns_agree_with_a_naive_matcher)
             pattern[j] = alphabet[kv_random_below(&r, sizeof(alphabet) - 1)];
         for (size_t j = 0; j < text_len; j++)
             text[j] = alphabet[kv_random_below(&r, sizeof(alphabet) - 1)];
-        size_t count = parse_pattern(pattern, pattern_len, elements);
+        size_t count = glob_model_parse(pattern, pattern_len, elements);
         ck_assert_msg(kv_glob_match(kv_slice(pattern, pattern_len), kv_slice(text, text_len),
-                                    false) == naive_match(elements, count, text, text_len),
+                                    false) == glob_model_match(elements, count, text, text_len),
                       "'%.*s' '%.*s'", (int)pattern_len, pattern, (int)text_len, text);
     }
 }
