@@ -92,17 +92,19 @@ static void line_buffers(struct kv_text *t, const struct kv_client *c)
                    kv_client_memory(c));
 }
 
-static void line_add(struct kv_text *t, struct kv_engine *engine, const struct kv_client *c,
+static void line_add(struct kv_text *t, const struct kv_call *call, const struct kv_client *c,
                      int64_t now_ms)
 {
+    /* The caller's last command is the one that runs now; the engine notes it afterwards. */
+    const struct kv_command *cmd = c == call->client ? call->cmd : c->last_cmd;
     line_identity(t, c, now_ms);
     line_buffers(t, c);
     kv_text_printf(t, " events=%s%s cmd=%s user=default redir=-1 resp=%d lib-name=%s lib-ver=%s",
                    c->io.interest & KV_IO_READ ? "r" : "", c->io.interest & KV_IO_WRITE ? "w" : "",
-                   c->last_cmd == NULL ? "NULL" : c->last_cmd->full_name, c->resp,
-                   text_or_empty(c->lib_name), text_or_empty(c->lib_version));
+                   cmd == NULL ? "NULL" : cmd->full_name, c->resp, text_or_empty(c->lib_name),
+                   text_or_empty(c->lib_version));
     kv_text_printf(t, " io-thread=%u tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu\n",
-                   worker_index(engine, c), (unsigned long long)c->bytes_in,
+                   worker_index(call->engine, c), (unsigned long long)c->bytes_in,
                    (unsigned long long)c->bytes_out, (unsigned long long)c->commands);
 }
 
@@ -393,7 +395,7 @@ static bool filters_fit(const struct filter_set *set, const struct kv_client *c)
 
 struct list_walk {
     struct kv_text text;
-    struct kv_engine *engine;
+    const struct kv_call *call;
     const struct filter_set *set;
 };
 
@@ -401,13 +403,13 @@ static void list_visit(struct kv_client *c, void *arg)
 {
     struct list_walk *w = arg;
     if (filters_fit(w->set, c))
-        line_add(&w->text, w->engine, c, w->set->now_ms);
+        line_add(&w->text, w->call, c, w->set->now_ms);
 }
 
 void kv_cmd_client_list(struct kv_call *call)
 {
     struct filter_set set = {.now_ms = kv_clock_wall_ms(), .me = call->client};
-    struct list_walk w = {.engine = call->engine, .set = &set};
+    struct list_walk w = {.call = call, .set = &set};
     if (!filters_parse(call, false, &set))
         return;
     kv_engine_each_client(call->engine, list_visit, &w);
@@ -417,7 +419,7 @@ void kv_cmd_client_list(struct kv_call *call)
 void kv_cmd_client_info(struct kv_call *call)
 {
     struct kv_text text = {0};
-    line_add(&text, call->engine, call->client, kv_clock_wall_ms());
+    line_add(&text, call, call->client, kv_clock_wall_ms());
     kv_cmd_reply_text_take(&text, call);
 }
 
