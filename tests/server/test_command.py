@@ -265,7 +265,7 @@ def test_help_and_unknown_subcommands(raw):
     lines = raw.cmd("COMMAND", "HELP")
     assert all(isinstance(line, Status) for line in lines)
     assert lines[0] == b"COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
-    assert lines[-2:] == [b"HELP", b"    Prints this help."]
+    assert lines[-2] == b"HELP" and lines[-1].startswith(b"    Print")
     assert raw.cmd("COMMAND", "NOSUCH") == \
         Error(b"ERR unknown subcommand 'NOSUCH'. Try COMMAND HELP.")
     assert raw.cmd("COMMAND", "HELP", "x") == \
