@@ -186,6 +186,11 @@ static void stream_read(struct kv_call *call)
 static void debug_change_stream(struct kv_call *call)
 {
     bool start = kv_call_arg_is(call, 2, "start"), stop = kv_call_arg_is(call, 2, "stop");
+    if (kv_call_arg_is(call, 2, "apply")) {
+        call->client->flags |= KV_CLIENT_APPLY;
+        kv_reply_ok(call->out);
+        return;
+    }
     if (!start && !stop && !kv_call_arg_is(call, 2, "read")) {
         kv_call_syntax_error(call);
         return;
@@ -211,9 +216,10 @@ static void debug_change_stream(struct kv_call *call)
 static void debug_help(struct kv_call *call)
 {
     static const char *const lines[] = {
-        "CHANGE-STREAM (START|READ|STOP)",
+        "CHANGE-STREAM (START|READ|STOP|APPLY)",
         "    Open a reader of the change stream, answer what it published since (at most",
-        "    1 MiB a call), close the reader.",
+        "    1 MiB a call), close the reader; APPLY: this connection sends such a stream,",
+        "    so that no key is due for it.",
         "DIGEST",
         "    A digest of all databases; equal content gives equal digests.",
         "DIGEST-VALUE <key> [<key> ...]",

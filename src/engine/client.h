@@ -33,6 +33,7 @@ enum kv_client_flags {
     KV_CLIENT_READ_OFF = 1u << 15,     /* read interest taken back while suspended */
     KV_CLIENT_QUEUED_FLUSH = 1u << 16, /* in the worker's list of outputs to send */
     KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
+    KV_CLIENT_APPLY = 1u << 19,        /* applies a change stream: nothing is due for it */
     KV_CLIENT_RESUMING = 1u << 18,     /* in the worker's list of those to run again */
 };
 

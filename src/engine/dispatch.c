@@ -82,8 +82,11 @@ static void prepare_call(struct kv_client *c, const struct kv_command *cmd,
     call->visited = false;
     call->view.dirty = 0;
     call->view.db = c->db;
-    call->view.now_ms = w->now_ms;
+    /* To a client that applies another server's stream nothing is ever due: the stream says what
+     * expired, and in which order. */
+    call->view.now_ms = KV_UNLIKELY(c->flags & KV_CLIENT_APPLY) ? 0 : w->now_ms;
     call->view.flags = view_flags(c);
+    c->last_cmd = cmd;
 }
 
 static KV_COLD void log_slow(struct kv_client *c, const struct kv_command *cmd,
@@ -109,7 +112,6 @@ KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
         kv_stat_add(&s->failed, 1);
     kv_stat_add(&w->stats.commands, 1);
     c->commands++;
-    c->last_cmd = cmd;
     if (KV_UNLIKELY(ticks >= w->slow_ticks))
         log_slow(c, cmd, argv, argc, kv_clock_ticks_to_ns(ticks) / 1000);
 }
@@ -150,10 +152,19 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
 static void refuse(struct kv_client *c, const struct kv_command *cmd, const char *text)
 {
     struct kv_worker *w = c->worker;
+    char abort[NAME_SHOWN * 2];
     if (c->flags & KV_CLIENT_MULTI)
         c->flags |= KV_CLIENT_DIRTY_EXEC;
     if (cmd != NULL)
         kv_stat_add(&w->command_stats[cmd->id].rejected, 1);
+    if (cmd == w->engine->cmd_exec && strncmp(text, "EXECABORT", 9) != 0) {
+        /* An EXEC that may not run ends the transaction. */
+        kv_tx_discard(c);
+        kv_tx_unwatch_all(c);
+        snprintf(abort, sizeof(abort), "EXECABORT Transaction discarded because of: %s",
+                 strncmp(text, "ERR ", 4) == 0 ? text + 4 : text);
+        text = abort;
+    }
     kv_call_count_error(w, kv_slice_cstr(text));
     if (!(c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP)))
         kv_reply_error_raw(&c->out, kv_slice_cstr(text));
@@ -176,6 +187,17 @@ static KV_COLD void refuse_unknown(struct kv_client *c, const struct kv_request 
     snprintf(text, sizeof(text), "ERR unknown command '%.*s', with args beginning with: %s",
              (int)KV_MIN(r->argv[0].len, (size_t)NAME_SHOWN), r->argv[0].ptr, args);
     refuse(c, NULL, text);
+}
+
+/* A web page can make its visitor's browser send requests here, with commands in the body: the
+ * first line or header of one ends the connection. */
+static KV_COLD void refuse_browser(struct kv_client *c)
+{
+    kv_log(KV_LOG_WARNING,
+           "Possible attack: client id=%llu addr=%s sent a line of HTTP (\"POST\" or \"Host:\"). "
+           "Somebody may be using a browser to reach this server. Connection closed.",
+           (unsigned long long)c->id, c->peer != NULL ? c->peer : "-");
+    kv_client_close_soon(c);
 }
 
 static KV_COLD void refuse_subcommand(struct kv_client *c, const struct kv_command *cmd,
@@ -210,7 +232,10 @@ static const struct kv_command *resolve(struct kv_client *c, const struct kv_req
 {
     const struct kv_command *cmd = kv_worker_lookup(c->worker, r->argv[0]);
     if (cmd == NULL) {
-        refuse_unknown(c, r);
+        if (kv_slice_is(r->argv[0], "post") || kv_slice_is(r->argv[0], "host:"))
+            refuse_browser(c);
+        else
+            refuse_unknown(c, r);
         return NULL;
     }
     if (cmd->sub_count > 0 && r->argc > 1) {

@@ -31,7 +31,8 @@ void kv_stream_init(struct kv_stream *s)
 
 void kv_stream_release(struct kv_stream *s)
 {
-    KV_ASSERT(atomic_load(&s->active) == 0);
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
+        kv_mem_free(s->readers[i], sizeof(*s->readers[i]), KV_MEM_STREAM);
     kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
     kv_mutex_release(&s->mutex);
 }
