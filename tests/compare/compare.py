@@ -35,19 +35,29 @@ class Differences:
         data = json.loads(path.read_text())
         self.skip = {entry["command"] for entry in data["skip"]}
         self.how = {entry["command"]: entry["how"] for entry in data["compare"]}
-        self.intended = [(re.compile(entry["command"]), re.compile(entry["kvik"].encode(), re.DOTALL),
-                          re.compile(entry["reference"].encode(), re.DOTALL))
-                         for entry in data["replies"]]
+        self.intended = [(re.compile(entry["command"], re.IGNORECASE | re.DOTALL),
+                          re.compile(entry["kvik"].encode(), re.DOTALL),
+                          re.compile(entry["reference"].encode(), re.DOTALL),
+                          entry.get("diverges", False)) for entry in data["replies"]]
         self.entries = data
 
     def skipped(self, command_id):
         return command_id in self.skip or command_id.split("|")[0] in self.skip
 
     def is_intended(self, line, kvik, reference):
-        """True when an entry names this line (words joined by blanks) and both replies."""
+        """True when an entry names this line (words joined by blanks) and both replies. Raises
+        Diverged when the content differs from here on."""
         text = b" ".join(line[:12]).decode("latin-1")
-        return any(command.search(text) and ours.search(kvik) and theirs.search(reference)
-                   for command, ours, theirs in self.intended)
+        for command, ours, theirs, diverges in self.intended:
+            if command.search(text) and ours.search(kvik) and theirs.search(reference):
+                if diverges:
+                    raise Diverged
+                return True
+        return False
+
+
+class Diverged(Exception):
+    """An intended difference after which there is nothing to compare any more."""
 
 
 class Difference(Exception):
@@ -124,7 +134,10 @@ class Comparison:
             for conn in (ours, theirs):
                 conn.cmd("FLUSHALL")
                 conn.cmd("HELLO", resp)
-            self.send_sequence(ours, theirs, sequence, pipelined)
+            try:
+                self.send_sequence(ours, theirs, sequence, pipelined)
+            except Diverged:
+                return
             for conn in (ours, theirs):
                 conn.cmd("RESET")
             self.compare_content(ours, theirs)

@@ -106,5 +106,5 @@ def test_intended_differences_are_explained():
     for entry in data["skip"] + data["compare"]:
         assert len(entry["reason"]) > 5, entry
     for entry in data["replies"]:
-        assert set(entry) == {"id", "command", "kvik", "reference"}, entry
+        assert set(entry) - {"diverges"} == {"id", "command", "kvik", "reference"}, entry
         assert re.search(r"^## %s$" % re.escape(entry["id"]), text, re.MULTILINE), entry["id"]

@@ -545,7 +545,7 @@ def test_protected_mode_refuses_strangers(start_server):
     server = start_server(bind="0.0.0.0")
     with Raw(port=server.port, host=outside_address()) as conn:
         got = conn.read_to_end()
-        assert got.startswith(b"-DENIED Redis is running in protected mode"), got
+        assert got.startswith(b"-DENIED ") and b" protected mode" in got, got
         assert got.endswith(b"\r\n") and got.count(b"\n") == 1
     with server.raw() as conn:
         assert conn.cmd("CONFIG", "SET", "protected-mode", "no") == b"OK"
@@ -570,6 +570,7 @@ def test_client_list_names_every_connection(raw, connect):
 
 def test_maxclients_refuses_the_next(start_server):
     server = start_server("--maxclients", "4")
+    time.sleep(0.1)  # the connection that waited for the start is gone
     conns = [server.raw() for _ in range(4)]
     time.sleep(0.05)
     for conn in conns:
