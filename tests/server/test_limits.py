@@ -244,8 +244,9 @@ def test_hundred_thousand_due_keys_are_gone_soon(start_server, reference):
         full = info(conn, "used_memory")
         time.sleep(max(0, due / 1000 - time.time()))
         assert conn.cmd("GET", "k1") is None
-        time.sleep(0.1 + 0.4 * TIME_SCALE)
-        assert conn.cmd("DBSIZE") == 0
+        start = time.monotonic()
+        wait_until(lambda: conn.cmd("DBSIZE") == 0, 3)  # generous: other programs run beside it
+        print("all due keys were gone after %.0f ms" % ((time.monotonic() - start) * 1000))
         assert info(conn, "expired_keys") == count
         assert full - info(conn, "used_memory") > count * 40
 
