@@ -16,17 +16,43 @@
 
 #define NAME_SHOWN 128 /* bytes of a name or of all arguments that an error repeats */
 
+/* The exact bytes of a name of up to 16 bytes as two words; with its length they identify it. */
+KV_INLINE void name_words(struct kv_slice name, uint64_t words[2])
+{
+    const char *p = name.ptr;
+    size_t len = name.len;
+    words[1] = 0;
+    if (len >= 8) {
+        memcpy(&words[0], p, 8);
+        memcpy(&words[1], p + len - 8, 8);
+    } else if (len >= 4) {
+        uint32_t low, high;
+        memcpy(&low, p, 4);
+        memcpy(&high, p + len - 4, 4);
+        words[0] = low | (uint64_t)high << 32;
+    } else {
+        /* One to three bytes: first, middle, last. */
+        words[0] = (uint64_t)(uint8_t)p[0] | (uint64_t)(uint8_t)p[len / 2] << 8 |
+                   (uint64_t)(uint8_t)p[len - 1] << 16;
+    }
+}
+
 const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice name)
 {
-    /* Pipelines repeat one command: the exact bytes of the last look-up decide at once. */
-    if (KV_LIKELY(w->recent_cmd != NULL && kv_slice_equal(name, w->recent_name)))
-        return w->recent_cmd;
+    /* Clients spell a command the same way again and again: the bytes of recent names decide. */
+    if (KV_UNLIKELY(name.len == 0 || name.len > 16))
+        return kv_command_index_find(w->engine->index, name);
+    uint64_t words[2];
+    name_words(name, words);
+    uint32_t at = (uint32_t)((words[0] + name.len) * 0x9e3779b97f4a7c15ull >> 59);
+    struct kv_recent_name *recent = &w->recent[at];
+    if (KV_LIKELY(recent->words[0] == words[0] && recent->words[1] == words[1] &&
+                  recent->len == name.len))
+        return recent->cmd;
     const struct kv_command *cmd = kv_command_index_find(w->engine->index, name);
-    if (cmd != NULL && name.len <= sizeof(w->recent_name_bytes)) {
-        memcpy(w->recent_name_bytes, name.ptr, name.len);
-        w->recent_name = kv_slice(w->recent_name_bytes, name.len);
-        w->recent_cmd = cmd;
-    }
+    if (cmd != NULL)
+        *recent = (struct kv_recent_name){
+            .words = {words[0], words[1]}, .len = (uint32_t)name.len, .cmd = cmd};
     return cmd;
 }
 

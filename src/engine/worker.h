@@ -59,6 +59,12 @@ struct kv_tx {
     uint32_t watch_len, watch_capacity;
 };
 
+struct kv_recent_name {
+    uint64_t words[2]; /* the name's bytes, see kv_worker_lookup */
+    uint32_t len;      /* 0: unused */
+    const struct kv_command *cmd;
+};
+
 struct kv_error_count {
     char code[24];
     kv_stat count;
@@ -95,9 +101,7 @@ struct kv_worker {
     uint64_t hold_ticks; /* KV_HOLD_NS in ticks */
     uint64_t slow_ticks; /* from here on a command enters the slow log; UINT64_MAX: never */
     uint64_t hold_start; /* ticks when locks were taken */
-    const struct kv_command *recent_cmd; /* what the last look-up found */
-    struct kv_slice recent_name;         /* in recent_name_bytes: exact bytes that gave it */
-    char recent_name_bytes[32];
+    struct kv_recent_name recent[32]; /* commands by the exact bytes of their names */
 
     struct kv_client *clients; /* all, newest first */
     uint32_t client_count;
