@@ -31,11 +31,11 @@ void *kv_arena_grow(struct kv_arena *a, size_t size, bool may_fail); /* slow pat
 KV_INLINE void *kv_arena_take(struct kv_arena *a, size_t size, bool may_fail)
 {
     size_t need = (size + (size == 0) + 15) & ~(size_t)15;
-#ifdef KV_DEBUG
-    if (may_fail && kv_mem_try_refused())
-        return NULL;
-#endif
     if (KV_LIKELY(need >= size && need != 0 && (size_t)(a->end - a->pos) >= need)) {
+#ifdef KV_DEBUG
+        if (may_fail && kv_mem_try_refused())
+            return NULL;
+#endif
         void *p = a->pos;
         a->pos += need;
         return p;

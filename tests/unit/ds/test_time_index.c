@@ -24,21 +24,21 @@ static void run_random(const char *name, unsigned rounds, unsigned steps, const 
 START_TEST(random_operations_agree_with_the_model)
 {
     static const uint8_t ops[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    run_random("random_operations_agree_with_the_model", 100, 150, ops, sizeof ops);
+    run_random("random_operations_agree_with_the_model", 40, 120, ops, sizeof ops);
 }
 END_TEST
 
 START_TEST(deep_trees_agree_with_the_model)
 {
     static const uint8_t ops[] = {0, 0, 0, 0, 1, 1, 2, 2, 3, 4, 6, 7, 8, 9, 10, 11};
-    run_random("deep_trees_agree_with_the_model", 10, 400, ops, sizeof ops);
+    run_random("deep_trees_agree_with_the_model", 3, 400, ops, sizeof ops);
 }
 END_TEST
 
 START_TEST(refreshing_agrees_with_the_model)
 {
     static const uint8_t ops[] = {0, 7, 7, 7, 2, 6};
-    run_random("refreshing_agrees_with_the_model", 20, 200, ops, sizeof ops);
+    run_random("refreshing_agrees_with_the_model", 8, 200, ops, sizeof ops);
 }
 END_TEST
 
@@ -105,7 +105,7 @@ START_TEST(refreshing_for_ever_does_not_grow)
         due[i] = 1000000 + i;
         ck_assert_int_eq(kv_time_index_insert(&times, due[i], i), KV_OK);
     }
-    for (uint64_t i = 0; i < UNIT_ROUNDS(500000); i++) {
+    for (uint64_t i = 0; i < UNIT_ROUNDS(200000); i++) {
         uint64_t key = kv_random_below(&random, KEYS);
         uint64_t when = 2000000 + i / 10;
         ck_assert_int_eq(kv_time_index_move(&times, due[key], when, key), KV_OK);
