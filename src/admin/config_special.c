@@ -21,6 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TITLE_INVALID "template format is invalid or contains unknown variables"
+
 static void append_words(const struct kv_words *words, int first, struct kv_text *out)
 {
     for (int i = first; i < words->count; i++) {
@@ -88,7 +90,7 @@ void kv_output_limits_read(struct kv_slice text, struct kv_output_limit out[KV_C
 bool kv_parse_output_limit(const struct kv_words *words, struct kv_slice old, struct kv_text *out,
                            struct kv_reason *reason)
 {
-    if (words->count == 0 || words->count % 4 != 0) {
+    if (words->count % 4 != 0) {
         kv_reason_set(reason, "Wrong number of arguments in buffer limit configuration.");
         return false;
     }
@@ -284,6 +286,10 @@ bool kv_check_title(struct kv_config_value *v, struct kv_reason *reason)
 {
     static const char *const known[] = {"title",       "listen-addr", "server-mode", "port",
                                         "config-file", "tls-port",    "unixsocket"};
+    if (v->text_len == 0) {
+        kv_reason_set(reason, TITLE_INVALID);
+        return false;
+    }
     for (const char *open = strchr(v->text, '{'); open != NULL; open = strchr(open + 1, '{')) {
         const char *close = strchr(open, '}');
         size_t len = close == NULL ? 0 : (size_t)(close - open - 1);
@@ -291,7 +297,7 @@ bool kv_check_title(struct kv_config_value *v, struct kv_reason *reason)
         for (size_t i = 0; i < KV_ARRAY_LEN(known); i++)
             found = found || (strlen(known[i]) == len && memcmp(open + 1, known[i], len) == 0);
         if (!found) {
-            kv_reason_set(reason, "template format is invalid or contains unknown variables");
+            kv_reason_set(reason, TITLE_INVALID);
             return false;
         }
     }

@@ -179,7 +179,7 @@ const struct kv_directive kv_directives[] = {
     /* memory and eviction */
     MEM("maxmemory", NULL, "0", 0, MAX_LONG, REFUSED),
     ENUM("maxmemory-policy", NULL, "noeviction", policies, HANDLED),
-    INT("maxmemory-samples", NULL, "5", 1, 64),
+    INT("maxmemory-samples", NULL, "5", 1, MAX_INT),
     INT("maxmemory-eviction-tenacity", NULL, "10", 0, 100),
     INT("active-expire-effort", NULL, "1", 1, 10),
     INT("lfu-log-factor", NULL, "10", 0, MAX_INT, BUILT(lfu_log_factor)),

@@ -142,28 +142,33 @@ static int name_index(const struct kv_directive *d, struct kv_slice word)
     return -1;
 }
 
+static void refuse_name(const struct kv_directive *d, struct kv_reason *reason)
+{
+    int len =
+        snprintf(reason->text, sizeof(reason->text), "argument(s) must be one of the following: ");
+    for (int i = 0; d->names[i] != NULL && len < (int)sizeof(reason->text); i++)
+        len += snprintf(reason->text + len, sizeof(reason->text) - (size_t)len, "%s%s",
+                        i == 0 ? "" : ", ", d->names[i]);
+}
+
 static bool parse_names(const struct kv_directive *d, const struct kv_words *words, int64_t *out,
                         struct kv_reason *reason)
 {
     KV_ASSERT(d->names != NULL);
     int64_t bits = 0;
-    for (int i = 0; i < words->count; i++) {
+    bool valid = words->count > 0;
+    for (int i = 0; valid && i < words->count; i++) {
         int index = name_index(d, words->items[i]);
-        if (index < 0) {
-            int len = snprintf(reason->text, sizeof(reason->text),
-                               "argument(s) must be one of the following: ");
-            for (int n = 0; d->names[n] != NULL && len < (int)sizeof(reason->text); n++)
-                len += snprintf(reason->text + len, sizeof(reason->text) - (size_t)len, "%s%s",
-                                n == 0 ? "" : ", ", d->names[n]);
-            return false;
-        }
+        valid = index >= 0;
         if (d->type == KV_DIR_ENUM)
             bits = index;
         else if (index > 0)
             bits |= (int64_t)1 << (index - 1);
     }
+    if (!valid)
+        refuse_name(d, reason);
     *out = bits;
-    return true;
+    return valid;
 }
 
 static bool parse_number(const struct kv_directive *d, const struct kv_words *words, int64_t *out,

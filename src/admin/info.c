@@ -85,6 +85,11 @@ void kv_info_init(const char *program)
     f->start_unix_seconds = kv_clock_wall_ms() / 1000;
 }
 
+uint64_t kv_info_startup_bytes(void)
+{
+    return kv_info_facts.startup_memory;
+}
+
 void kv_info_fixed(struct kv_text *out, const char *lines)
 {
     for (const char *end = strchr(lines, '\n'); end != NULL; end = strchr(lines, '\n')) {

@@ -89,8 +89,9 @@ static void reply_failure(struct kv_call *call, const struct kv_config_failure *
 
 void kv_cmd_config_set(struct kv_call *call)
 {
-    if (call->argc < 4 || call->argc % 2 != 0) {
-        kv_call_error(call, "ERR wrong number of arguments for 'config|set' command");
+    KV_ASSERT(call->argc >= 4);
+    if (call->argc % 2 != 0) {
+        kv_call_syntax_error(call);
         return;
     }
     struct kv_config *c = kv_config_of(call->engine);
