@@ -104,10 +104,11 @@ static void debug_object(struct kv_call *call)
     size_t bytes = kv_entry_type(e) == KV_TYPE_STRING ? rdb_string_bytes(e) : 0;
     unsigned clock = e->access[0] | (unsigned)e->access[1] << 8 | (unsigned)e->access[2] << 16;
     char text[256];
-    snprintf(text, sizeof(text),
-             "Value at:%p refcount:1 encoding:%s serializedlength:%zu lru:%u lru_seconds_idle:%llu",
-             (const void *)e, kv_encoding_name(kv_entry_encoding(e)), bytes, clock,
-             (unsigned long long)kv_entry_idle_seconds(e, call->view.now_ms));
+    snprintf(
+        text, sizeof(text),
+        "Value at:%p refcount:%d encoding:%s serializedlength:%zu lru:%u lru_seconds_idle:%llu",
+        (const void *)e, kv_cmd_references(e), kv_encoding_name(kv_entry_encoding(e)), bytes, clock,
+        (unsigned long long)kv_entry_idle_seconds(e, call->view.now_ms));
     kv_reply_status(call->out, text);
 }
 

@@ -16,6 +16,8 @@
 #include "base/assert.h"
 #include <limits.h>
 
+#define SHARED_INT_END 10000
+
 void kv_cmd_reply_text_take(struct kv_text *t, struct kv_call *call)
 {
     if (t->failed)
@@ -66,4 +68,12 @@ bool kv_cmd_client_text_valid(struct kv_slice text)
             return false;
     }
     return true;
+}
+
+int kv_cmd_references(const struct kv_entry *e)
+{
+    int64_t value;
+    bool shared = kv_entry_type(e) == KV_TYPE_STRING && kv_entry_encoding(e) == KV_ENC_INT &&
+                  kv_entry_string_int(e, &value) && value >= 0 && value < SHARED_INT_END;
+    return shared ? INT_MAX : 1;
 }

@@ -22,6 +22,10 @@ bool kv_cmd_on_off(struct kv_call *call, int arg, bool *on) KV_MUST_CHECK;
  * not an access. */
 struct kv_entry *kv_cmd_read_untouched(struct kv_call *call, const struct kv_key *k);
 
+/* References to a value as OBJECT REFCOUNT tells them. Values are never shared here, but clients
+ * that know Redis expect the count of its shared integers (0 to 9,999), INT_MAX, all the same. */
+int kv_cmd_references(const struct kv_entry *e);
+
 /* Names of clients and libraries: printable ASCII without spaces, so that CLIENT LIST stays
  * parseable. Empty is valid and clears the name. */
 bool kv_cmd_client_text_valid(struct kv_slice text) KV_MUST_CHECK;

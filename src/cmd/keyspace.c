@@ -37,7 +37,6 @@
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/engine.h"
-#include <limits.h>
 
 #define WINDOW 16         /* keys prefetched together */
 #define SCAN_SLICE 1024   /* entries visited under one lock */
@@ -45,7 +44,6 @@
 #define RANDOM_SHARDS 16  /* shards that RANDOMKEY visits at least, if there are so many */
 #define RANDOM_KEYS 64    /* keys that it wants to have seen */
 #define RANDOM_ROUNDS 256 /* walks over shards that were all busy or empty */
-#define SHARED_INT_END 10000
 
 static_assert(KV_TABLE_POSITION_BITS + 12 <= 53, "a cursor is exact as a double");
 
@@ -529,14 +527,8 @@ void kv_cmd_object_encoding(struct kv_call *call)
 void kv_cmd_object_refcount(struct kv_call *call)
 {
     const struct kv_entry *e = object_entry(call);
-    if (e == NULL)
-        return;
-    /* Values are never shared here. Clients that know Redis expect the count of its shared small
-     * integers all the same. */
-    int64_t value;
-    bool shared = kv_entry_type(e) == KV_TYPE_STRING && kv_entry_encoding(e) == KV_ENC_INT &&
-                  kv_entry_string_int(e, &value) && value >= 0 && value < SHARED_INT_END;
-    kv_reply_int(call->out, shared ? INT_MAX : 1);
+    if (e != NULL)
+        kv_reply_int(call->out, kv_cmd_references(e));
 }
 
 void kv_cmd_object_idletime(struct kv_call *call)

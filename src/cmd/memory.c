@@ -6,7 +6,7 @@
  *   dataset     is the keyspace with its tables and indexes, as INFO shows it; Redis counts tables
  *               as overhead, but here they go with the last key
  *   overhead    is total minus dataset: clients, the change stream, the server's own
- *   startup     is what the server's own structures take, which hardly changes after the start
+ *   startup     is what was in use when the server was ready
  * Fields without a counterpart here (replicas, scripts, cluster) are 0.
  *
  * USAGE is exact and does not sample: a value is one block, or one block and its large string, and
@@ -17,6 +17,7 @@
  * Threads: STATS, DOCTOR, PURGE and MALLOC-STATS run in KV_MODE_STOP, so the numbers belong to one
  * moment; USAGE is a plain keyed command.
  */
+#include "admin/info.h"
 #include "base/assert.h"
 #include "base/number.h"
 #include "cmd/functions.h"
@@ -72,7 +73,7 @@ static void figures_read(const struct kv_call *call, struct figures *f)
     f->stream = kv_mem_used(KV_MEM_STREAM);
     f->tables = kv_mem_used(KV_MEM_TABLE);
     f->expiry = kv_mem_used(KV_MEM_EXPIRY);
-    f->startup = kv_mem_used(KV_MEM_CONFIG) + kv_mem_used(KV_MEM_OTHER) + kv_mem_used(KV_MEM_ARENA);
+    f->startup = (int64_t)kv_info_startup_bytes();
     f->dataset = kv_mem_used_dataset();
     f->overhead = f->total - f->dataset;
     for (uint32_t db = 0; db < kv_store_database_count(store); db++)

@@ -188,6 +188,5 @@ void kv_cmd_shutdown(struct kv_call *call)
         kv_call_error(call, "ERR Errors trying to SHUTDOWN. Check logs.");
         return;
     }
-    kv_log(KV_LOG_NOTICE, "User requested shutdown...");
     kv_engine_stop(call->engine);
 }
