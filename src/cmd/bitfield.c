@@ -161,8 +161,11 @@ static bool field_fit(const struct field_op *op, __int128 number, uint64_t *bits
     if (number < min || number > max) {
         if (op->overflow == OVERFLOW_FAIL)
             return false;
+        /* SET of a number so low that its distance from max passes 63 bits ends up at max: what
+         * Redis does in all releases, and stored data shows it. */
+        bool high = number > max || (op->kind == FIELD_SET && max - number > INT64_MAX);
         if (op->overflow == OVERFLOW_SAT)
-            number = number > max ? max : min;
+            number = high ? max : min;
     }
     *bits = (uint64_t)number & (~(uint64_t)0 >> (64 - op->width));
     return true;

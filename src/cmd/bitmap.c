@@ -130,8 +130,6 @@ static bool range_resolve(const struct bit_range *r, size_t len, uint64_t *from,
 {
     int64_t total = (int64_t)(r->by_bit ? len * 8 : len);
     int64_t first = r->start, last = r->end;
-    if (first < 0 && last < 0 && first > last)
-        return false;
     if (first < 0)
         first = KV_MAX(first + total, 0);
     if (last < 0)
@@ -163,7 +161,9 @@ void kv_cmd_bitcount(struct kv_call *call)
         return;
     struct kv_slice bits = e == NULL ? KV_SLICE("") : kv_entry_string(e, scratch);
     uint64_t count = 0;
-    if (range_resolve(&range, bits.len, &from, &end))
+    /* BITCOUNT, unlike BITPOS, sees that a range is reversed before both ends are cut to 0. */
+    bool reversed = range.start < 0 && range.end < 0 && range.start > range.end;
+    if (!reversed && range_resolve(&range, bits.len, &from, &end))
         count = kv_bits_count_range(bits.ptr, from, end);
     kv_reply_int(call->out, (int64_t)count);
 }
