@@ -87,9 +87,12 @@ int kv_loop_wait(struct kv_loop *l, int timeout_ms)
         if (l->events[i].data.ptr != NULL)
             continue;
         uint64_t ignored;
-        /* The flag falls before the descriptor is read: a wake-up in between writes again. */
-        atomic_store(&l->wake_pending, false);
+        /* The flag falls after the descriptor is read. In the other order the read could swallow
+         * the write of a wake-up in between, whose flag would then stand for ever and keep all
+         * later ones from writing. What a wake-up that found the flag up has left for us was left
+         * before it looked; the exchange makes it visible to this round. */
         (void)!read(l->wake_fd, &ignored, sizeof(ignored));
+        (void)atomic_exchange(&l->wake_pending, false);
     }
     return n;
 }
