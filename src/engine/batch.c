@@ -1,9 +1,10 @@
 /* Look-ahead batches: several plain keyed commands of one connection under one set of locks.
  *
  * Why: a command's time goes into cache misses (bucket, entry) and into taking locks. With up to 16
- * commands parsed ahead, all buckets are requested from memory while the rest is still being
- * parsed, then all entries, and the locks are taken once. The order of commands of the connection
- * is kept, and a batch is atomic as a whole, which is more than was asked for.
+ * commands parsed ahead, all buckets are requested from memory at once (with one worker while the
+ * rest is still being parsed, else as soon as the locks are held), then all entries, and the locks
+ * are taken once. The order of commands of the connection is kept, and a batch is atomic as a
+ * whole, which is more than was asked for.
  *
  * A batch gives its locks back after 50 us; what has not run then is planned again. When not all
  * locks are free at once, nothing has happened and the caller runs one command at a time.
@@ -12,7 +13,13 @@
 #include "base/clock.h"
 #include "engine/worker.h"
 
-#define PREFETCH_KEYS 4 /* keys of one command whose entries are prefetched here */
+#define PREFETCH_KEYS 4 /* keys of one command that are prefetched here */
+
+void kv_batch_prefetch(struct kv_worker *w, const struct kv_planned *p)
+{
+    for (int i = 0; i < p->key_count && i < PREFETCH_KEYS; i++)
+        kv_store_prefetch_bucket(&w->call.view, p->keys[i].hash);
+}
 
 static bool lock_batch(struct kv_client *c, uint32_t n)
 {
@@ -50,6 +57,9 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
     w->now_ticks = w->hold_start = kv_clock_ticks();
     w->call.view.db = c->db;
     w->call.block = NULL;
+    if (w->engine->multi)
+        for (uint32_t i = 0; i < n; i++)
+            kv_batch_prefetch(w, &w->plan[i]);
     if (n > 1)
         for (uint32_t i = 0; i < n; i++)
             for (int j = 0; j < w->plan[i].key_count && j < PREFETCH_KEYS; j++)

@@ -17,9 +17,9 @@
 #include "engine/worker.h"
 #include "net/socket.h"
 
-#define SUSPENDED                                                                                  \
-    (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | KV_CLIENT_CLOSE_AFTER |            \
-     KV_CLIENT_CLOSE_NOW)
+#define CLOSING (KV_CLIENT_CLOSE_AFTER | KV_CLIENT_CLOSE_NOW) /* what comes now is not looked at   \
+                                                               */
+#define SUSPENDED (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | CLOSING)
 #define FLUSH_BYTES (256 * 1024) /* unsent output that is sent between two batches */
 
 static void *create_block(size_t len, char **data)
@@ -63,9 +63,10 @@ static KV_COLD void over_query_limit(struct kv_client *c)
     kv_client_close_soon(c);
 }
 
-/* Plans plain commands from pos on into w->plan; *single tells that plan[n] holds a command that
- * cannot be batched; *status is what stopped the parser. Returns n. */
-static uint32_t plan_batch(struct kv_client *c, const char *pos, const char *end, bool *single,
+/* Plans plain commands from *from on into w->plan; *single tells that plan[n] holds a command that
+ * cannot be batched; *status is what stopped the parser. Moves *from behind what was planned and
+ * behind requests without a command (blank lines, empty arrays). Returns n. */
+static uint32_t plan_batch(struct kv_client *c, const char **from, const char *end, bool *single,
                            enum kv_parse_status *status)
 {
     struct kv_worker *w = c->worker;
@@ -73,9 +74,10 @@ static uint32_t plan_batch(struct kv_client *c, const char *pos, const char *end
     struct kv_parse_limits limits = limits_of(c);
     bool batches = (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
                                 KV_CLIENT_REPLY_SKIP_NEXT)) == KV_CLIENT_AUTHENTICATED &&
-                   e->pause_until_ms == 0;
+                   !kv_engine_paused(e, w->now_ms);
     uint32_t max = KV_MIN(e->options.lookahead, (uint32_t)KV_LOOKAHEAD_MAX);
     uint32_t n = 0;
+    const char *pos = *from;
     *single = false;
     w->call.view.db = c->db;
     while (n < max) {
@@ -97,8 +99,10 @@ static uint32_t plan_batch(struct kv_client *c, const char *pos, const char *end
             *single = true;
             break;
         }
-        for (int j = 0; j < p->key_count && j < 4; j++)
-            kv_store_prefetch_bucket(&w->call.view, p->keys[j].hash);
+        /* A table's directory may be freed by whoever has the shard: with several workers it is
+         * looked at under the locks only (kv_batch_run). */
+        if (!e->multi)
+            kv_batch_prefetch(w, p);
         n++;
         pos = p->request.next;
         if (pos == end) {
@@ -106,6 +110,7 @@ static uint32_t plan_batch(struct kv_client *c, const char *pos, const char *end
             break;
         }
     }
+    *from = pos;
     return n;
 }
 
@@ -134,6 +139,8 @@ static bool feed_partial(struct kv_client *c, const char **pos, const char *end)
         enum kv_parse_status st = kv_partial_feed(p, pos, end, &limits, error);
         if (st == KV_PARSE_ERROR) {
             protocol_error(c, error);
+            kv_partial_destroy(p);
+            c->partial = NULL;
             return false;
         }
         if (p->held_bytes > c->worker->engine->options.client_query_buffer_limit) {
@@ -160,14 +167,13 @@ static const char *run_some(struct kv_client *c, const char *pos, const char *en
     bool single;
     enum kv_parse_status status = KV_PARSE_MORE;
     kv_arena_reset(&w->arena);
-    uint32_t n = plan_batch(c, pos, end, &single, &status);
+    uint32_t n = plan_batch(c, &pos, end, &single, &status);
     if (KV_LIKELY(n > 0)) {
         uint32_t ran = kv_batch_run(c, n);
         if (KV_UNLIKELY(ran == 0))
             return run_single(c, &w->plan[0].request);
         if (KV_UNLIKELY(ran < n))
             return w->plan[ran].request.start;
-        pos = w->plan[n - 1].request.next;
     }
     if (single)
         return run_single(c, &w->plan[n].request);
@@ -179,8 +185,6 @@ static const char *run_some(struct kv_client *c, const char *pos, const char *en
         begin_partial(c);
         break;
     case KV_PARSE_MORE:
-        while (pos < end && end - pos >= 2 && pos[0] == '\r' && pos[1] == '\n')
-            pos += 2; /* blank lines between commands */
         *more = false;
         if (end - pos > KV_PARSE_SAVE && *pos == '*') {
             begin_partial(c);
@@ -227,7 +231,7 @@ static void run_input(struct kv_client *c, const char *pos, const char *end)
         }
     }
     c->worker->busy = false;
-    if (!(c->flags & KV_CLIENT_CLOSE_NOW))
+    if (!(c->flags & CLOSING))
         keep_leftover(c, pos, end);
 }
 
@@ -336,6 +340,8 @@ void kv_client_handler(struct kv_io *io, uint32_t events)
 void kv_client_feed(struct kv_client *c, const char *bytes, size_t len)
 {
     KV_ASSERT(c->flags & KV_CLIENT_VIRTUAL);
+    if (c->flags & CLOSING)
+        return;
     c->bytes_in += len;
     if (c->in_len == 0 && !(c->flags & SUSPENDED)) {
         run_input(c, bytes, bytes + len);

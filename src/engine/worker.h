@@ -229,6 +229,9 @@ bool kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd, const st
 
 /* batch.c: runs up to n planned commands under one set of locks; returns how many ran */
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n);
+/* Requests the buckets of a planned command's keys from memory. Its shards are held, or there is
+ * one worker only. */
+void kv_batch_prefetch(struct kv_worker *w, const struct kv_planned *p);
 
 /* tx.c */
 struct kv_tx *kv_tx_get(struct kv_client *c); /* creates */
