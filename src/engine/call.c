@@ -239,8 +239,11 @@ bool kv_call_lock_shard(struct kv_call *call, uint32_t shard)
     /* Alone, in a transaction, or with one worker: everything is held already. */
     if (!w->engine->multi || call->hold_all)
         return true;
-    if (w->locks.held)
+    if (w->locks.held) {
+        /* What expired under this lock comes before whatever the next holder writes. */
+        kv_stream_publish(w);
         kv_lockset_unlock(w->engine, &w->locks);
+    }
     kv_lockset_add(&w->locks, shard);
     uint64_t give_up = kv_clock_ticks() + kv_clock_ns_to_ticks(KV_LOCK_SPIN_NS);
     do {

@@ -217,6 +217,7 @@ void kv_gate_on_open(struct kv_worker *w)
     while (list != NULL) {
         struct kv_client *next = list->wait_next;
         list->wait_next = NULL;
+        list->park = KV_PARK_NONE;
         kv_worker_resume(w, list);
         list = next;
     }

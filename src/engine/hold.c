@@ -96,7 +96,9 @@ enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode)
         }
         break;
     }
-    if (hold != KV_HOLD_PARKED)
+    /* A command that visits shards holds none at this point: its rounds are counted until it has
+     * ended (dispatch_held), or it would never get to the gate. */
+    if (hold != KV_HOLD_PARKED && mode != KV_MODE_SHARDS)
         c->park_rounds = 0;
     if (hold == KV_HOLD_PARKED || hold == KV_HOLD_ALONE || hold == KV_HOLD_STOP)
         kv_lockset_clear(&w->locks);
@@ -120,7 +122,9 @@ void kv_release(struct kv_worker *w, enum kv_hold hold)
             kv_gate_open(w);
         }
     }
-    kv_stat_max(&w->stats.hold_ns_max, kv_clock_ticks_to_ns(w->now_ticks - w->hold_start));
+    /* A command that found its first shard busy has not moved the clock on: it held nothing. */
+    if (w->now_ticks > w->hold_start)
+        kv_stat_max(&w->stats.hold_ns_max, kv_clock_ticks_to_ns(w->now_ticks - w->hold_start));
 }
 
 bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands)
@@ -133,6 +137,10 @@ bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands
     /* A reader may have advanced before it could see the flag. */
     if (kv_stream_has_room(w->engine, input_bytes, commands))
         return true;
+    /* It may have got the gate meanwhile, or stand in its queue: nobody holds that while waiting
+     * for a reader. */
+    if (c->park == KV_PARK_ALONE)
+        kv_gate_cancel(w, c);
     c->flags |= KV_CLIENT_PARKED;
     c->park = KV_PARK_STREAM;
     c->wait_next = w->stream_waiters;

@@ -46,7 +46,8 @@ static KV_COLD void wake_waiters(struct kv_engine *e, uint32_t shard)
         uint32_t index = c->worker->index;
         workers[index / 64] |= (uint64_t)1 << (index % 64);
         c->wait_next = c->wait_prev = NULL;
-        atomic_store_explicit(&c->park_listed, false, memory_order_relaxed);
+        /* From here on its worker may resume it, even free it: the release closes our part. */
+        atomic_store_explicit(&c->park_listed, false, memory_order_release);
         c = next;
     }
     kv_mutex_unlock(&lock->wait_mutex);

@@ -285,6 +285,8 @@ void kv_worker_attach(struct kv_worker *w)
     kv_this_worker = w;
     w->round_start_ticks = kv_clock_ticks();
     atomic_store(&w->waiting, 0);
+    /* Somebody may have stopped the world while this worker did not run yet. */
+    kv_world_stop_point(w);
 }
 
 /* From here on the thread touches nothing: an exclusive command need not wait for it. */
