@@ -275,6 +275,7 @@ static bool write_out(struct kv_client *c, bool *full)
             return false;
         kv_out_advance(&c->out, sent);
         c->bytes_out += sent;
+        c->active_ms = c->worker->round_ms;
         kv_stat_add(&c->worker->stats.net_output_bytes, sent);
         round += sent;
         if (round >= WRITE_ROUND_BYTES && kv_out_pending(&c->out) > 0) {

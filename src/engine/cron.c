@@ -53,7 +53,6 @@ static bool expire_slice(struct kv_worker *w, uint32_t shard)
     w->now_ticks = kv_clock_ticks();
     kv_release(w, KV_HOLD_SHARDS);
     if (removed > 0) {
-        kv_stat_add(&w->store_stats.expire_slices, 1);
         kv_stat_max(&w->store_stats.slice_ns_max, kv_clock_ticks_to_ns(w->now_ticks - start));
     }
     return more;
@@ -111,13 +110,16 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
 static void check_clients(struct kv_worker *w)
 {
     const struct kv_options *o = &w->engine->options;
+    /* Those whom we keep waiting are not idle. */
+    const uint32_t never_idle = KV_CLIENT_VIRTUAL | KV_CLIENT_CLOSE_NOW | KV_CLIENT_PARKED |
+                                KV_CLIENT_PAUSED | KV_CLIENT_RESUMING;
     uint32_t n = w->client_count / IDLE_CHECK_SHARE + 1;
     struct kv_client *c = w->timeout_cursor != NULL ? w->timeout_cursor : w->clients;
     while (c != NULL && n-- > 0) {
         struct kv_client *next = c->next;
         if (c->soft_since_ms != 0)
             kv_client_check_limits(c);
-        if (o->timeout_seconds > 0 && !(c->flags & (KV_CLIENT_VIRTUAL | KV_CLIENT_CLOSE_NOW)) &&
+        if (o->timeout_seconds > 0 && !(c->flags & never_idle) &&
             w->round_ms - c->active_ms > (int64_t)o->timeout_seconds * 1000) {
             kv_log(KV_LOG_VERBOSE, "Closing idle client");
             kv_stat_add(&w->stats.timeouts, 1);

@@ -163,7 +163,8 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
         kv_out_rewind(&c->out, &mark);
         return;
     }
-    bool failed = kv_stat_read(&w->stats.error_replies) != errors;
+    /* Smaller, when the command was CONFIG RESETSTAT. */
+    bool failed = kv_stat_read(&w->stats.error_replies) > errors;
     count_call(c, cmd, argv, argc, failed);
     if (KV_UNLIKELY(call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
                     !(call->flags & KV_CALL_PROPAGATED) && kv_stream_active(&w->engine->stream)))
@@ -538,8 +539,10 @@ static enum kv_dispatch dispatch_held(struct kv_client *c, const struct kv_comma
         bool retry = w->call.flags & KV_CALL_RETRY;
         uint32_t busy = w->locks.busy;
         kv_release(w, hold);
-        if (KV_LIKELY(!retry))
+        if (KV_LIKELY(!retry)) {
+            c->park_rounds = 0;
             return KV_DISPATCH_DONE;
+        }
         if (kv_park_at_shard(c, busy))
             return KV_DISPATCH_PARKED;
     }
