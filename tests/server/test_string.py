@@ -680,7 +680,7 @@ def test_writes_are_watched(connect):
     changing = [["SET", "k", "1"], ["APPEND", "k", "2"], ["SETRANGE", "k", "0", "9"], ["INCR", "k"],
                 ["INCRBYFLOAT", "k", "1.5"], ["GETSET", "k", "5"], ["GETEX", "k", "EX", "100"],
                 ["GETEX", "k", "PERSIST"], ["MSET", "k", "1"], ["MSETEX", "1", "k", "1"],
-                ["INCREX", "k"], ["SETBIT", "k", "1", "0"], ["BITFIELD", "k", "SET", "u8", "0", "1"],
+                ["INCREX", "k"], ["SETBIT", "k", "7", "1"], ["BITFIELD", "k", "SET", "u8", "0", "1"],
                 ["BITOP", "NOT", "k", "k"], ["GETDEL", "k"], ["SETNX", "k", "1"], ["DELEX", "k"],
                 ["MSETNX", "k", "1"], ["DELIFEQ", "k", "1"]]
     idle = [["GET", "k"], ["GETEX", "k"], ["SETNX", "k", "1"], ["SET", "k", "1", "NX"],
