@@ -14,6 +14,7 @@
 #include "engine/worker.h"
 #include <stdio.h>
 
+#define OUT_OF_MEMORY "OOM the server is out of memory for this command"
 #define NAME_SHOWN 128 /* bytes of a name or of all arguments that an error repeats */
 
 /* The exact bytes of a name of up to 16 bytes as two words; with its length they identify it. */
@@ -56,12 +57,12 @@ const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice n
     return cmd;
 }
 
-bool kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd, const struct kv_slice *argv,
-                     int argc, struct kv_key **keys, int *count)
+enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
+                            const struct kv_slice *argv, int argc, struct kv_key **keys, int *count)
 {
     *count = 0;
     if (cmd->keyspec_count == 0)
-        return true;
+        return KV_OK;
     struct kv_store *store = w->engine->store;
     const struct kv_keyspec *spec = &cmd->keyspecs[0];
     if (KV_LIKELY(cmd->keyspec_count == 1 && spec->begin == KV_BEGIN_INDEX &&
@@ -69,19 +70,19 @@ bool kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd, const st
         *keys = kv_arena_alloc(&w->arena, sizeof(struct kv_key));
         **keys = kv_store_key(store, argv[spec->begin_index]);
         *count = 1;
-        return true;
+        return KV_OK;
     }
     int *index = kv_arena_try_alloc(&w->arena, (size_t)argc * sizeof(int));
     *keys = kv_arena_try_alloc(&w->arena, (size_t)argc * sizeof(struct kv_key));
     if (index == NULL || *keys == NULL)
-        return false;
+        return KV_ERR_NOMEM;
     int n = kv_command_keys(cmd, argv, argc, index, NULL, argc);
     if (n < 0 || n > argc)
-        return false;
+        return KV_ERR_SYNTAX;
     for (int i = 0; i < n; i++)
         (*keys)[i] = kv_store_key(store, argv[index[i]]);
     *count = n;
-    return true;
+    return KV_OK;
 }
 
 static uint32_t view_flags(const struct kv_client *c)
@@ -334,14 +335,16 @@ struct exec_keys {
     int count;
 };
 
+/* False when memory is short. */
 static bool exec_resolve(struct kv_client *c, struct exec_keys *all, uint32_t *locks)
 {
     struct kv_worker *w = c->worker;
     struct kv_tx *tx = c->tx;
     for (uint32_t i = 0; i < tx->queue_len; i++) {
         struct kv_queued *q = &tx->queue[i];
-        if (!kv_resolve_keys(w, q->cmd, q->argv, q->argc, &all[i].keys, &all[i].count))
-            all[i].count = 0; /* the command will answer with its own error */
+        if (kv_resolve_keys(w, q->cmd, q->argv, q->argc, &all[i].keys, &all[i].count) ==
+            KV_ERR_NOMEM)
+            return false;
         for (int j = 0; j < all[i].count; j++, ++*locks)
             kv_lockset_add(&w->locks, kv_store_shard_of(w->engine->store, all[i].keys[j].hash));
     }
@@ -408,13 +411,13 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
         !kv_wait_for_room(c, tx->queue_bytes, tx->queue_len))
         return KV_DISPATCH_PARKED;
     kv_lockset_clear(&w->locks);
+    uint32_t locks = exec_add_locks(c);
     struct exec_keys *all = kv_arena_try_alloc(&w->arena, (tx->queue_len + 1) * sizeof(*all));
-    if (all == NULL) {
-        refuse(c, e->cmd_exec, "OOM the server is out of memory for this command");
+    if (all == NULL || !exec_resolve(c, all, &locks)) {
+        kv_lockset_clear(&w->locks);
+        refuse(c, e->cmd_exec, OUT_OF_MEMORY);
         return KV_DISPATCH_DONE;
     }
-    uint32_t locks = exec_add_locks(c);
-    exec_resolve(c, all, &locks);
     enum kv_cmd_mode mode = tx->mode;
     if (mode == KV_MODE_FREE && locks > 0)
         mode = KV_MODE_KEYS;
@@ -456,7 +459,7 @@ static void queue_command(struct kv_client *c, const struct kv_command *cmd,
     if (cmd->flags & KV_CMD_NO_MULTI) {
         refuse(c, cmd, "ERR Command not allowed inside a transaction");
     } else if (!kv_tx_queue(c, cmd, r)) {
-        refuse(c, cmd, "OOM the server is out of memory for this command");
+        refuse(c, cmd, OUT_OF_MEMORY);
     } else if (!(c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP))) {
         KV_REPLY_RAW(&c->out, "+QUEUED\r\n");
     }
@@ -488,7 +491,8 @@ static void settle_block(struct kv_worker *w, struct kv_partial *partial, int bl
 
 /* Room in the stream, locks; KV_HOLD_PARKED when the client waits. */
 static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cmd,
-                                const struct kv_request *r, struct kv_key **keys, int *key_count)
+                                const struct kv_request *r, const struct kv_key *keys,
+                                int key_count)
 {
     struct kv_worker *w = c->worker;
     struct kv_engine *e = w->engine;
@@ -504,14 +508,12 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
         else if (!kv_wait_for_room(c, bytes, 1))
             return KV_HOLD_PARKED;
     }
-    if (!kv_resolve_keys(w, cmd, r->argv, r->argc, keys, key_count))
-        *key_count = 0;
-    if (mode == KV_MODE_KEYS && *key_count == 0)
+    if (mode == KV_MODE_KEYS && key_count == 0)
         mode = KV_MODE_FREE;
     if (e->multi) {
         kv_lockset_clear(&w->locks);
-        for (int i = 0; i < *key_count; i++)
-            kv_lockset_add(&w->locks, kv_store_shard_of(e->store, (*keys)[i].hash));
+        for (int i = 0; i < key_count; i++)
+            kv_lockset_add(&w->locks, kv_store_shard_of(e->store, keys[i].hash));
     }
     enum kv_hold hold = kv_acquire(c, mode);
     if (grow && hold != KV_HOLD_PARKED)
@@ -523,10 +525,14 @@ static enum kv_dispatch dispatch_held(struct kv_client *c, const struct kv_comma
                                       const struct kv_request *r, struct kv_partial *partial)
 {
     struct kv_worker *w = c->worker;
+    struct kv_key *keys = NULL;
+    int key_count;
+    if (kv_resolve_keys(w, cmd, r->argv, r->argc, &keys, &key_count) == KV_ERR_NOMEM) {
+        refuse(c, cmd, OUT_OF_MEMORY);
+        return KV_DISPATCH_DONE;
+    }
     for (;;) {
-        struct kv_key *keys = NULL;
-        int key_count = 0;
-        enum kv_hold hold = acquire_for(c, cmd, r, &keys, &key_count);
+        enum kv_hold hold = acquire_for(c, cmd, r, keys, key_count);
         if (hold == KV_HOLD_PARKED)
             return KV_DISPATCH_PARKED;
         offer_block(w, partial);

@@ -17,8 +17,8 @@
 #include "engine/worker.h"
 #include "net/socket.h"
 
-#define CLOSING (KV_CLIENT_CLOSE_AFTER | KV_CLIENT_CLOSE_NOW) /* what comes now is not looked at   \
-                                                               */
+/* A connection that ends: what comes from it now is not looked at. */
+#define CLOSING (KV_CLIENT_CLOSE_AFTER | KV_CLIENT_CLOSE_NOW)
 #define SUSPENDED (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | CLOSING)
 #define FLUSH_BYTES (256 * 1024) /* unsent output that is sent between two batches */
 
@@ -94,8 +94,8 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
         if (KV_UNLIKELY(
                 !batches || cmd == NULL || !(cmd->flags & KV_CMD_BATCH) ||
                 (cmd->arity >= 0 ? p->request.argc != cmd->arity : p->request.argc < -cmd->arity) ||
-                !kv_resolve_keys(w, cmd, p->request.argv, p->request.argc, &p->keys,
-                                 &p->key_count))) {
+                kv_resolve_keys(w, cmd, p->request.argv, p->request.argc, &p->keys,
+                                &p->key_count) != KV_OK)) {
             *single = true;
             break;
         }

@@ -223,9 +223,11 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
 void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
                 int argc, const struct kv_key *keys, int key_count, uint32_t flags);
 const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice name);
-/* Resolves keys into the arena; false when the arguments do not fit (no keys then). */
-bool kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd, const struct kv_slice *argv,
-                     int argc, struct kv_key **keys, int *count);
+/* Resolves keys into the arena. No keys with KV_ERR_SYNTAX, when the arguments do not fit (the
+ * command answers its own error), and with KV_ERR_NOMEM (it must not run). */
+enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
+                            const struct kv_slice *argv, int argc, struct kv_key **keys,
+                            int *count) KV_MUST_CHECK;
 
 /* batch.c: runs up to n planned commands under one set of locks; returns how many ran */
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n);
