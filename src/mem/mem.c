@@ -58,9 +58,12 @@
 
 #ifndef KV_MEM_SYSTEM
 /* Read by jemalloc before main. Few arenas, since a small server should stay small and the tcache
- * takes most contention away; no background thread, since kv_mem_sample drives the decay. */
+ * takes most contention away; no background thread, since kv_mem_sample drives the decay. Slabs of small
+ * classes are eight pages instead of one: jemalloc keeps 128 bytes about each slab, which is 2 bytes
+ * a block of 64 with one page. */
 const char *malloc_conf __attribute__((visibility("default"), used)) =
-    "narenas:4,background_thread:false,dirty_decay_ms:5000,muzzy_decay_ms:0";
+    "narenas:4,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0,"
+    "slab_sizes:1-1024:8";
 #endif
 
 struct slot {
