@@ -11,7 +11,6 @@
  */
 #include "admin/info_priv.h"
 
-
 static void write_count(struct kv_text *out, const char *name, uint64_t value)
 {
     kv_text_printf(out, "%s:%llu\r\n", name, (unsigned long long)value);
