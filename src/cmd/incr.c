@@ -1,7 +1,8 @@
 /* Counters: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT, INCREX.
  *
  * Data layout: an integer is stored as such in its entry and changed in place; a floating-point
- * counter is the text that INCRBYFLOAT prints. A missing key counts as 0.
+ * counter is the text that INCRBYFLOAT prints, text even when it is a whole number. A missing key
+ * counts as 0.
  *
  * Invariants
  *   - A stored string counts as an integer only in canonical form (no sign, space or leading zero
@@ -124,7 +125,7 @@ void kv_cmd_incrbyfloat(struct kv_call *call)
         return;
     char *text = kv_arena_alloc(call->arena, KV_LDOUBLE_TEXT_MAX);
     struct kv_slice sum = kv_slice(text, kv_ldouble_print(value + delta, text));
-    enum kv_err err = kv_store_set(&call->view, k, sum, KV_KEEP_EXPIRY, NULL);
+    enum kv_err err = kv_store_set_text(&call->view, k, sum, KV_KEEP_EXPIRY);
     if (err != KV_OK) {
         kv_call_failed(call, err);
         return;
@@ -224,7 +225,8 @@ static bool increx_store(struct kv_call *call, const struct increx *x, struct kv
             kv_string_delete(call, k, e);
         return true;
     }
-    enum kv_err err = kv_store_set(&call->view, k, text, expiry, NULL);
+    enum kv_err err = x->is_float ? kv_store_set_text(&call->view, k, text, expiry)
+                                  : kv_store_set(&call->view, k, text, expiry, NULL);
     if (err != KV_OK) {
         kv_call_failed(call, err);
         return false;

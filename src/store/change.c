@@ -24,6 +24,8 @@
 
 #define INT_TEXT_MAX 20u /* longest canonical text of an int64 */
 
+static_assert((KV_ENTRY_EMBED_MAX & (KV_ENTRY_EMBED_MAX - 1)) == 0, "a block class ends there");
+
 /* --- table and index --- */
 
 enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
@@ -115,27 +117,33 @@ KV_INLINE enum kv_err change_present_expiry(struct target *t, uint64_t hash, int
     return err;
 }
 
-/* True when the new value fits over the old one, key and block staying as they are. */
-KV_INLINE bool fits_in_place(const struct kv_entry *old, const struct entry_form *f)
+/* True when an embedded value or integer goes over one of its kind, key and block staying as they
+ * are. The class tells that the new one is embedded too: KV_ENTRY_EMBED_MAX is the end of one. */
+KV_INLINE bool fits_in_place(const struct kv_entry *old, const struct entry_parts *parts,
+                             const struct entry_form *f)
 {
-    if (kv_entry_type(old) != KV_TYPE_STRING || entry_form_flags(f) != old->flags)
-        return false;
-    bool was_int = kv_entry_encoding(old) == KV_ENC_INT;
     bool is_int = f->type_encoding >> 4 == KV_ENC_INT;
-    return was_int == is_int &&
-           kv_mem_block_size(entry_form_size(f)) == kv_mem_block_size(kv_entry_size(old));
+    if (kv_entry_type(old) != KV_TYPE_STRING || old->flags & KV_ENTRY_POINTER ||
+        kv_entry_has_expiry(old) != (f->expiry != KV_NO_EXPIRY) ||
+        (kv_entry_encoding(old) == KV_ENC_INT) != is_int)
+        return false;
+    if (is_int || parts->value_len == f->value_len)
+        return true;
+    size_t size = entry_parts_size(old, parts);
+    return !(old->flags & KV_ENTRY_LONG_VALUE) == (f->value_len <= ENTRY_SHORT_MAX) &&
+           kv_mem_block_size(size - parts->value_len + f->value_len) == kv_mem_block_size(size);
 }
 
 /* Overwrites an embedded value or an integer. */
-KV_INLINE enum kv_err overwrite(struct target *t, uint64_t hash, const struct entry_form *f)
+KV_INLINE enum kv_err overwrite(struct target *t, uint64_t hash, const struct entry_parts *parts,
+                                const struct entry_form *f)
 {
     struct kv_entry *e = t->old;
     enum kv_err err = change_present_expiry(t, hash, f->expiry);
     if (KV_UNLIKELY(err != KV_OK))
         return err;
-    struct entry_parts parts = entry_parts(e);
-    if (f->type_encoding >> 4 != KV_ENC_INT) {
-        uint8_t *len_end = (uint8_t *)(uintptr_t)parts.key.ptr;
+    if (parts->value_len != f->value_len) {
+        uint8_t *len_end = (uint8_t *)(uintptr_t)parts->key.ptr;
         uint32_t wide = (uint32_t)f->value_len;
         if (KV_LIKELY(!(e->flags & KV_ENTRY_LONG_VALUE)))
             len_end[-1] = (uint8_t)f->value_len;
@@ -144,8 +152,12 @@ KV_INLINE enum kv_err overwrite(struct target *t, uint64_t hash, const struct en
     }
     e->type_encoding = f->type_encoding;
     entry_set_access(e, f->access);
-    if (f->value_len != 0)
-        memmove(parts.value, f->value, f->value_len);
+    if (f->type_encoding >> 4 == KV_ENC_INT)
+        memcpy(parts->value, f->value, ENTRY_WORD);
+    else if (f->value_len != 0)
+        memmove(parts->value, f->value, f->value_len);
+    KV_DASSERT(kv_mem_block_size(kv_entry_size(e)) ==
+               kv_mem_block_size(entry_parts_size(e, parts)));
     return KV_OK;
 }
 
@@ -227,6 +239,20 @@ static enum kv_err replace(struct target *t, uint64_t hash, struct entry_form *f
     return KV_OK;
 }
 
+/* What does not fit over the old value: settles the layout, then large over large or anew. */
+static KV_NOINLINE enum kv_err set_anew(struct target *t, uint64_t hash, struct entry_form *f)
+{
+    if (f->type_encoding >> 4 != KV_ENC_INT && !entry_embeds(f->key.len, f->value_len, f->expiry)) {
+        t->string = kv_slice(f->value, f->value_len);
+        f->pointer = true;
+        f->value_len = ENTRY_WORD;
+        if (t->old != NULL && kv_entry_bigstr(t->old) != NULL &&
+            entry_form_flags(f) == t->old->flags)
+            return overwrite_large(t, hash, f);
+    }
+    return replace(t, hash, f);
+}
+
 /* `f` holds encoding and value; the rest is settled here. */
 KV_INLINE enum kv_err set_form(struct kv_view *v, const struct kv_key *k, struct target *t,
                                struct entry_form *f, int64_t expiry, bool *existed)
@@ -234,15 +260,12 @@ KV_INLINE enum kv_err set_form(struct kv_view *v, const struct kv_key *k, struct
     bool was_there = find_target(v, k, t, f, expiry);
     if (existed != NULL)
         *existed = was_there;
-    if (f->type_encoding >> 4 != KV_ENC_INT &&
-        KV_UNLIKELY(!entry_embeds(k->len, f->value_len, f->expiry))) {
-        t->string = kv_slice(f->value, f->value_len);
-        f->pointer = true;
-        f->value_len = ENTRY_WORD;
+    if (t->old != NULL) {
+        struct entry_parts parts = entry_parts(t->old);
+        if (KV_LIKELY(fits_in_place(t->old, &parts, f)))
+            return overwrite(t, k->hash, &parts, f);
     }
-    if (t->old != NULL && KV_LIKELY(fits_in_place(t->old, f)))
-        return f->pointer ? overwrite_large(t, k->hash, f) : overwrite(t, k->hash, f);
-    return replace(t, k->hash, f);
+    return set_anew(t, k->hash, f);
 }
 
 /* Settles the encoding of a string's bytes; an integer is put into *number. */
@@ -270,6 +293,19 @@ enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_sl
     int64_t number = 0;
     form_of_string(&f, value, &number);
     return set_form(v, k, &t, &f, expiry, existed);
+}
+
+enum kv_err kv_store_set_text(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                              int64_t expiry)
+{
+    struct target t = {.block = NULL};
+    enum kv_encoding encoding = value.len <= KV_EMBSTR_MAX ? KV_ENC_EMBSTR : KV_ENC_RAW;
+    struct entry_form f = {
+        .value = value.ptr,
+        .value_len = value.len,
+        .type_encoding = type_encoding_of(KV_TYPE_STRING, encoding),
+    };
+    return set_form(v, k, &t, &f, expiry, NULL);
 }
 
 enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
@@ -300,6 +336,13 @@ enum kv_err kv_store_set_int(struct kv_view *v, const struct kv_key *k, int64_t 
         .type_encoding = type_encoding_of(KV_TYPE_STRING, KV_ENC_INT),
     };
     return set_form(v, k, &t, &f, expiry, NULL);
+}
+
+void kv_store_update_int(struct kv_view *v, struct kv_entry *e, int64_t value)
+{
+    KV_ASSERT(kv_entry_type(e) == KV_TYPE_STRING && kv_entry_encoding(e) == KV_ENC_INT);
+    entry_touch(v, e);
+    memcpy(entry_parts(e).value, &value, sizeof(value));
 }
 
 /* --- editing in place --- */
@@ -374,12 +417,13 @@ static enum kv_err edit_rebuild(struct target *t, uint64_t hash, struct entry_fo
 }
 
 /* Edits an embedded string within its block; f fits. */
-static void edit_in_place(struct target *t, uint64_t hash, struct entry_form *f, char **bytes)
+static void edit_in_place(struct target *t, uint64_t hash, const struct entry_parts *parts,
+                          struct entry_form *f, char **bytes)
 {
-    size_t old_len = kv_entry_string_len(t->old);
-    *bytes = (char *)kv_entry_value(t->old);
+    size_t old_len = parts->value_len;
+    *bytes = (char *)parts->value;
     f->value = *bytes;
-    enum kv_err err = overwrite(t, hash, f);
+    enum kv_err err = overwrite(t, hash, parts, f);
     KV_ASSERT(err == KV_OK);
     zero_tail(*bytes, old_len, f->value_len);
 }
@@ -406,8 +450,9 @@ enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, stru
     f.type_encoding = type_encoding_of(KV_TYPE_STRING, KV_ENC_RAW);
     f.value_len = len;
     f.pointer = !embeds;
-    if (embeds && fits_in_place(e, &f)) {
-        edit_in_place(&t, k->hash, &f, bytes);
+    struct entry_parts parts = entry_parts(e);
+    if (embeds && fits_in_place(e, &parts, &f)) {
+        edit_in_place(&t, k->hash, &parts, &f, bytes);
         return KV_OK;
     }
     char scratch[KV_INT_TEXT_MAX];

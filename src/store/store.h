@@ -133,6 +133,10 @@ void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_c
 enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
                          int64_t expiry, bool *existed) KV_MUST_CHECK KV_HOT;
 
+/* As kv_store_set, but an integer's text stays text: embstr, as floating-point counters have it. */
+enum kv_err kv_store_set_text(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                              int64_t expiry) KV_MUST_CHECK;
+
 /* As kv_store_set for a received large block: takes over the caller's reference and sets *block to
  * NULL on success. */
 enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
@@ -143,6 +147,10 @@ enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
  * already holds one. */
 enum kv_err kv_store_set_int(struct kv_view *v, const struct kv_key *k, int64_t value,
                              int64_t expiry) KV_MUST_CHECK;
+
+/* Overwrites the number of an entry whose encoding is KV_ENC_INT; cannot fail. The short way of
+ * INCR on the entry that kv_store_write has found: no second lookup. */
+void kv_store_update_int(struct kv_view *v, struct kv_entry *e, int64_t value);
 
 /* Opens a string for change in place: creates the key (no expiry) when e is NULL, makes the
  * encoding raw, unshares, sets the length to `len` (old bytes kept up to it, new bytes zero) and

@@ -249,6 +249,12 @@ incrbyfloat f 0.2
 incrbyfloat newf 1e5
 incrbyfloat newf -1e5
 incrbyfloat newf 1e21
+object encoding newf
+set f 1
+incrbyfloat f 2
+object encoding f
+incr f
+object encoding f
 incrbyfloat newf 1e-17
 set l1 ohmytext
 set l2 mynewtext
