@@ -62,7 +62,7 @@ static struct kv_slice copy_argument(char **to, struct kv_slice arg)
     if (arg.len <= KV_SLOWLOG_TEXT_MAX)
         return copy_text(to, arg.ptr, arg.len);
     struct kv_slice s = copy_text(to, arg.ptr, KV_SLOWLOG_TEXT_MAX);
-    int n = sprintf(*to, "... (%zu more bytes)", arg.len - KV_SLOWLOG_TEXT_MAX);
+    int n = snprintf(*to, 64, "... (%zu more bytes)", arg.len - KV_SLOWLOG_TEXT_MAX);
     *to += n;
     s.len += (size_t)n;
     return s;
@@ -85,7 +85,7 @@ void kv_slowlog_add(struct kv_slowlog *s, const struct kv_client *c, const struc
     n->entry.name = copy_text(&to, c->name, name_len);
     for (int i = 0; i < kept; i++) {
         if (i == KV_SLOWLOG_ARGS_MAX - 1 && argc > KV_SLOWLOG_ARGS_MAX) {
-            int len = sprintf(to, "... (%d more arguments)", argc - KV_SLOWLOG_ARGS_MAX + 1);
+            int len = snprintf(to, 64, "... (%d more arguments)", argc - KV_SLOWLOG_ARGS_MAX + 1);
             n->argv[i] = kv_slice(to, (size_t)len);
             to += len;
         } else {

@@ -2,10 +2,10 @@
  *
  *     driver [threads] [uniform|one|read] [seconds] [keys] [pipeline]
  *
- * Each thread is attached to a worker, owns a few virtual clients and feeds them pipelines of SET and
- * GET that were built beforehand, over all keys (uniform), one key (one) or GET only (read). Printed:
- * commands per second, how often locks were not free, parked connections, and the engine's own
- * longest lock hold. tests/bench/bench.py runs it with one and with two threads and compares.
+ * Each thread is attached to a worker, owns a few virtual clients and feeds them pipelines of SET
+ * and GET that were built beforehand, over all keys (uniform), one key (one) or GET only (read).
+ * Printed: commands per second, how often locks were not free, parked connections, and the engine's
+ * own longest lock hold. tests/bench/bench.py runs it with one and with two threads and compares.
  */
 #include "base/clock.h"
 #include "cmd/table.h"
@@ -148,9 +148,9 @@ int main(int argc, char **argv)
     printf("threads=%u mode=%s ops_per_second=%.0f ns_per_command_and_thread=%.1f "
            "lock_spins=%llu lock_parks=%llu gate_closes=%llu hold_us_max=%.1f\n",
            options.threads, mode, (double)commands / elapsed,
-           elapsed * 1e9 * options.threads / (double)commands,
-           (unsigned long long)STAT(lock_spins), (unsigned long long)STAT(lock_parks),
-           (unsigned long long)STAT(gate_closes), (double)STAT(hold_ns_max) / 1000);
+           elapsed * 1e9 * options.threads / (double)commands, (unsigned long long)STAT(lock_spins),
+           (unsigned long long)STAT(lock_parks), (unsigned long long)STAT(gate_closes),
+           (double)STAT(hold_ns_max) / 1000);
     kv_engine_destroy(e);
     return 0;
 }
