@@ -23,13 +23,15 @@ static bool matches(const struct kv_directive *d, const char *name, struct kv_sl
     return kv_glob_match(pattern, kv_slice_cstr(name), true);
 }
 
-static void reply_pair(struct kv_call *call, const struct kv_config *c, uint32_t index,
+/* False when memory is short. */
+static bool reply_pair(struct kv_call *call, const struct kv_config *c, uint32_t index,
                        const char *name, struct kv_text *value)
 {
     kv_text_clear(value);
     kv_config_print(c, index, value);
     kv_reply_text(call->out, name);
     kv_reply_slice(call->out, kv_text_slice(value));
+    return !value->failed;
 }
 
 void kv_cmd_config_get(struct kv_call *call)
@@ -49,15 +51,21 @@ void kv_cmd_config_get(struct kv_call *call)
         pairs += (marks[i] & 1) + (marks[i] >> 1);
     }
     struct kv_text value;
+    bool complete = true;
     kv_text_init(&value);
+    struct kv_out_mark mark = kv_out_mark(call->out);
     kv_reply_map(call->out, pairs);
-    for (uint32_t i = 0; i < kv_directive_count; i++) {
+    for (uint32_t i = 0; complete && i < kv_directive_count; i++) {
         if (marks[i] & 1)
-            reply_pair(call, c, i, kv_directives[i].name, &value);
-        if (marks[i] & 2)
-            reply_pair(call, c, i, kv_directives[i].alias, &value);
+            complete = reply_pair(call, c, i, kv_directives[i].name, &value);
+        if (complete && marks[i] & 2)
+            complete = reply_pair(call, c, i, kv_directives[i].alias, &value);
     }
     kv_text_release(&value);
+    if (!complete) {
+        kv_out_rewind(call->out, &mark);
+        kv_call_no_memory(call);
+    }
 }
 
 /* Connections over the unix socket or a loopback address. */
@@ -83,7 +91,10 @@ static void reply_failure(struct kv_call *call, const struct kv_config_failure *
         kv_text_append(&text, KV_SLICE("'"));
     else
         kv_text_printf(&text, "') - %s", f->reason.text);
-    kv_call_error(call, kv_text_cstr(&text));
+    if (text.failed)
+        kv_call_no_memory(call);
+    else
+        kv_call_error(call, kv_text_cstr(&text));
     kv_text_release(&text);
 }
 
