@@ -1,0 +1,612 @@
+/* The failure sweep over all commands: each runs with its first, second, third ... try allocation
+ * failing, until one run meets no failure. After a failure the reply is an error and the keyspace,
+ * the connection, the change stream and the used memory are what they were; or the command did
+ * without that memory, and then reply and keyspace are those of an undisturbed run.
+ *
+ * A row of the table below is one run: lines that prepare the keyspace, and the line under the
+ * sweep. A command of the table that no row runs fails the test. Where memory cannot be made to
+ * fail (release), every row runs once. Each test runs with one worker and with two, where locks are
+ * real. Time stands still. */
+#include "admin/config.h"
+#include "cmd/table.h"
+#include "library.h"
+#include "unit.h"
+
+#define NOW_MS 1700000000000
+#define RUNS_MAX 1000 /* of one row */
+
+enum sweep_flags {
+    SWEEP_ERROR = 1,    /* the undisturbed reply is an error */
+    SWEEP_SILENT = 2,   /* there is no reply */
+    SWEEP_VOLATILE = 4, /* the reply differs from run to run */
+    SWEEP_PARTIAL = 8,  /* a failure may leave some keys set, as the command is documented */
+    SWEEP_TX = 64,      /* a failure may change the transaction, not the keyspace */
+    SWEEP_CUT = 16,     /* the line arrives in two pieces, so that it is collected in a partial */
+    SWEEP_CONFIG = 32,  /* configuration and statistics may change their memory */
+};
+
+struct sweep {
+    const char *setup; /* lines separated by '|', or NULL; "fill N" makes keys fill:0 ... */
+    const char *line;  /* words separated by spaces; "@N" is a word of N bytes */
+    uint32_t flags;
+};
+
+static const struct sweep sweeps[] = {
+    /* strings */
+    {NULL, "SET a 1", 0},
+    {NULL, "SET a @30", 0},
+    {NULL, "SET a @990", 0},
+    {NULL, "SET a @1100", 0},
+    {NULL, "SET a @40000", 0},
+    {NULL, "SET a @40000", SWEEP_CUT},
+    {"SET a @2000 EX 10", "SET a @40000 KEEPTTL", SWEEP_CUT},
+    {NULL, "SET a @30 EX 10", 0},
+    {"SET a 1", "SET a @3000 PX 100000 GET", 0},
+    {"SET a @3000", "SET a 5 KEEPTTL GET", 0},
+    {"SET a @30 EX 5", "SET a @900 XX", 0},
+    {"SET a x", "SET a @50 IFEQ x", 0},
+    {"SET a x", "SET a y NX", 0},
+    {"fill 200", "SET a @20 PXAT 1700000900000", 0},
+    {"SET a @20", "GET a", 0},
+    {"SET a @40000", "GET a", 0},
+    {"SET a @990", "GETEX a EX 100", 0},
+    {"SET a @990 EX 100", "GETEX a PERSIST", 0},
+    {"SET a @990", "GETDEL a", 0},
+    {"SET a @990", "GETSET a @3000", 0},
+    {NULL, "GETSET a 1", 0},
+    {NULL, "SETEX a 10 @20", 0},
+    {"SET a @2000", "PSETEX a 10000 @5000", 0},
+    {NULL, "SETNX a @3000", 0},
+    {"SET a @10", "APPEND a @40", 0},
+    {"SET a 12", "APPEND a 34", 0},
+    {"SET a @1000 EX 9", "APPEND a @3000", 0},
+    {NULL, "APPEND a @3000", 0},
+    {"SET a @4000", "APPEND a @50000", 0},
+    {"SET a @10", "SETRANGE a 5 xyz", 0},
+    {"SET a 77", "SETRANGE a 3000 xyz", 0},
+    {NULL, "SETRANGE a 900 @900", 0},
+    {"SET a @3000", "GETRANGE a 1 2000", 0},
+    {"SET a @3000", "SUBSTR a 1 -1", 0},
+    {"SET a @3000", "STRLEN a", 0},
+    {NULL, "MSET a 1 b @2000 c @20 d @5000", SWEEP_PARTIAL},
+    {"SET a @900 EX 5|SET b @20", "MSET a 1 b @2000", SWEEP_PARTIAL},
+    {NULL, "MSETNX a 1 b @2000 c @20", 0},
+    {NULL, "MSETEX 2 a @30 b @2000 EX 100", SWEEP_PARTIAL},
+    {"SET a 1|SET c @2000", "MGET a b c", 0},
+    {"SET a 5", "INCR a", 0},
+    {NULL, "INCR a", 0},
+    {NULL, "DECR a", 0},
+    {"SET a 5 EX 9", "INCRBY a 100000", 0},
+    {"SET a 5", "DECRBY a 100000", 0},
+    {"SET a 5", "INCRBYFLOAT a 1.25", 0},
+    {NULL, "INCRBYFLOAT a 1.25", 0},
+    {"SET a 5", "INCREX a BYINT 10 EX 100", 0},
+    {NULL, "INCREX a BYFLOAT 2.5", 0},
+    {"SET a x", "DELEX a IFEQ x", 0},
+    {"SET a x", "DELIFEQ a x", 0},
+    {"SET a @3000", "DIGEST a", 0},
+    {"SET a @900|SET b @300", "LCS a b", 0},
+    {"SET a @200|SET b @300", "LCS a b IDX MINMATCHLEN 2 WITHMATCHLEN", 0},
+    {"SET a @200|SET b @300", "LCS a b LEN", 0},
+    /* bitmaps */
+    {"SET a 1", "SETBIT a 7 1", 0},
+    {NULL, "SETBIT a 20000 1", 0},
+    {"SET a @990 EX 9", "SETBIT a 9000 1", 0},
+    {"SET a @990", "GETBIT a 900", 0},
+    {"SET a @990", "BITCOUNT a 1 -1 BIT", 0},
+    {"SET a @990", "BITPOS a 0 5 -1", 0},
+    {"SET a @990|SET b @500|SET c 5", "BITOP AND d a b c", 0},
+    {"SET a @990|SET d @9", "BITOP NOT d a", 0},
+    {"SET d @9000", "BITOP OR d a b", 0},
+    {"SET a @990|SET b @500", "BITOP DIFF d a b", 0},
+    {"SET a @30", "BITFIELD a SET u8 0 255 GET u8 0 OVERFLOW SAT INCRBY i5 3000 20", 0},
+    {NULL, "BITFIELD a SET u8 #2000 255", 0},
+    {"SET a @30", "BITFIELD_RO a GET u8 0 GET i64 9", 0},
+    /* keys */
+    {"SET a 1|SET b @2000|SET c @20 EX 9", "DEL a b c nothing", 0},
+    {"SET a 1|SET b @2000|SET c @20 EX 9", "UNLINK a b c nothing", 0},
+    {"SET a 1", "EXISTS a a b", 0},
+    {"SET a 1|SET b 1", "TOUCH a b c", 0},
+    {"SET a 1", "TYPE a", 0},
+    {"SET a @990", "EXPIRE a 100", 0},
+    {"SET a @990", "PEXPIRE a 100000 NX", 0},
+    {"SET a @40 EX 10", "EXPIREAT a 1700009999 GT", 0},
+    {"SET a 1", "PEXPIREAT a 1700009999000", 0},
+    {"SET a @990", "EXPIRE a -1", 0},
+    {"SET a @990 EX 100", "PERSIST a", 0},
+    {"SET a 1 EX 100", "TTL a", 0},
+    {"SET a 1 EX 100", "PTTL a", 0},
+    {"SET a 1 EX 100", "EXPIRETIME a", 0},
+    {"SET a 1 EX 100", "PEXPIRETIME a", 0},
+    {"SET a @900 EX 100", "RENAME a a-much-longer-name-than-before", 0},
+    {"SET a @2000|SET b 1 EX 9", "RENAME a b", 0},
+    {"SET a @20", "RENAMENX a b", 0},
+    {"SET a @900 EX 100", "COPY a b", 0},
+    {"SET a @2000 EX 100", "COPY a b DB 3", 0},
+    {"SET a 12|SET b @9000", "COPY a b REPLACE", 0},
+    {"SET a @900 EX 100", "MOVE a 2", 0},
+    {"fill 50", "KEYS fill:1*", 0},
+    {"fill 300", "SCAN 0 COUNT 200", SWEEP_VOLATILE},
+    {"fill 50", "SCAN 0 MATCH *3 TYPE string COUNT 1000", SWEEP_VOLATILE},
+    {"fill 5", "RANDOMKEY", SWEEP_VOLATILE},
+    {"SET a 1", "OBJECT ENCODING a", 0},
+    {"SET a 1", "OBJECT FREQ a", SWEEP_ERROR},
+    {"SET a 1", "OBJECT IDLETIME a", 0},
+    {"SET a 1", "OBJECT REFCOUNT a", 0},
+    {NULL, "OBJECT HELP", 0},
+    /* databases and the server */
+    {"fill 20", "DBSIZE", 0},
+    {"fill 20", "FLUSHDB", 0},
+    {"fill 20|SELECT 2|SET a 1|SELECT 0", "FLUSHALL SYNC", 0},
+    {"fill 20|SELECT 2|SET a 1|SELECT 0", "FLUSHALL ASYNC", SWEEP_CONFIG},
+    {"SET a 1|SELECT 1|SET b 2|SELECT 0", "SWAPDB 0 1", 0},
+    {NULL, "TIME", 0},
+    {NULL, "LOLWUT VERSION 6 9 9", SWEEP_VOLATILE},
+    {NULL, "SHUTDOWN NOSAVE", SWEEP_SILENT},
+    {NULL, "INFO", SWEEP_VOLATILE},
+    {NULL, "INFO everything", SWEEP_VOLATILE},
+    {NULL, "CONFIG GET *", 0},
+    {NULL, "CONFIG HELP", 0},
+    {NULL, "CONFIG SET hz 50 maxclients 100", SWEEP_CONFIG},
+    {NULL, "CONFIG SET nonsense 1", SWEEP_CONFIG | SWEEP_ERROR},
+    {NULL, "CONFIG REWRITE", SWEEP_CONFIG | SWEEP_ERROR},
+    {NULL, "CONFIG RESETSTAT", SWEEP_CONFIG},
+    {NULL, "COMMAND", 0},
+    {NULL, "COMMAND COUNT", 0},
+    {NULL, "COMMAND DOCS get set", 0},
+    {NULL, "COMMAND DOCS", 0},
+    {NULL, "COMMAND GETKEYS MSET a 1 b 2", 0},
+    {NULL, "COMMAND GETKEYSANDFLAGS MSET a 1 b 2", 0},
+    {NULL, "COMMAND HELP", 0},
+    {NULL, "COMMAND INFO get nosuch client|list", 0},
+    {NULL, "COMMAND LIST", 0},
+    {NULL, "COMMAND LIST FILTERBY PATTERN g*", 0},
+    {"SET a @2000", "MEMORY USAGE a SAMPLES 5", 0},
+    {"SET a @2000", "MEMORY STATS", SWEEP_VOLATILE},
+    {NULL, "MEMORY DOCTOR", SWEEP_VOLATILE},
+    {NULL, "MEMORY HELP", 0},
+    {NULL, "MEMORY MALLOC-STATS", SWEEP_VOLATILE},
+    {NULL, "MEMORY PURGE", 0},
+    {NULL, "SLOWLOG GET 10", 0},
+    {NULL, "SLOWLOG LEN", 0},
+    {NULL, "SLOWLOG RESET", 0},
+    {NULL, "SLOWLOG HELP", 0},
+    {"SET a @2000", "DEBUG OBJECT a", SWEEP_VOLATILE},
+    {"SET a @2000", "DEBUG DIGEST", 0},
+    {"SET a @2000", "DEBUG DIGEST-VALUE a b", 0},
+    {NULL, "DEBUG SLEEP 0", 0},
+    /* connection */
+    {NULL, "AUTH default whatever", 0},
+    {NULL, "AUTH whatever", SWEEP_ERROR},
+    {NULL, "HELLO 3 SETNAME me", SWEEP_VOLATILE},
+    {NULL, "PING", 0},
+    {NULL, "PING @3000", 0},
+    {NULL, "PING @40000", SWEEP_CUT},
+    {NULL, "ECHO @9000", 0},
+    {NULL, "ECHO @30", SWEEP_CUT},
+    {NULL, "SELECT 3", 0},
+    {NULL, "QUIT", 0},
+    {"MULTI|SET a 1", "RESET", 0},
+    {NULL, "CLIENT GETNAME", 0},
+    {NULL, "CLIENT HELP", 0},
+    {NULL, "CLIENT ID", SWEEP_VOLATILE},
+    {"CLIENT SETNAME me", "CLIENT INFO", SWEEP_VOLATILE},
+    {"CLIENT SETNAME me", "CLIENT LIST", SWEEP_VOLATILE},
+    {NULL, "CLIENT LIST ID 1 2 3", SWEEP_VOLATILE},
+    {NULL, "CLIENT KILL ID 999999 LADDR 1.2.3.4:5 SKIPME yes", 0},
+    {NULL, "CLIENT NO-EVICT on", 0},
+    {NULL, "CLIENT NO-TOUCH on", 0},
+    {NULL, "CLIENT PAUSE 0", 0},
+    {NULL, "CLIENT REPLY ON", 0},
+    {NULL, "CLIENT REPLY OFF", SWEEP_SILENT},
+    {NULL, "CLIENT SETINFO LIB-NAME @30", 0},
+    {NULL, "CLIENT SETNAME @300", 0},
+    {NULL, "CLIENT UNPAUSE", 0},
+    /* transactions */
+    {NULL, "MULTI", 0},
+    {NULL, "EXEC", SWEEP_ERROR},
+    {"MULTI", "SET a @20", SWEEP_TX},
+    {"MULTI|SET a 1|SET a 2|SET a 3|SET a 4|SET a 5|SET a 6|SET a 7|SET a 8", "SET a @3000",
+     SWEEP_TX},
+    {"MULTI|SET a 1|INCR a", "EXEC", SWEEP_TX},
+    {"MULTI|SET a @2000|MGET a b c d|MSET b 1 c @2000|DEL a b|COPY c d|APPEND d @4000", "EXEC",
+     SWEEP_TX},
+    {"WATCH a b|MULTI|SET a @2000|SCAN 0|DBSIZE", "EXEC", SWEEP_TX},
+    {"WATCH a b|SET a 1|MULTI|SET a @2000", "EXEC", SWEEP_TX},
+    {"MULTI|SET a 1", "DISCARD", 0},
+    {NULL, "WATCH a b c d e f g", SWEEP_TX},
+    {"WATCH a b c d", "WATCH e", SWEEP_TX},
+    {"WATCH a b c d", "UNWATCH", 0},
+    /* last, since from here on a new connection would have to authenticate */
+    {NULL, "CONFIG SET requirepass @300", SWEEP_CONFIG},
+};
+
+static struct kv_engine *engine;
+static struct kv_worker *worker;
+static struct kv_client *client;
+static struct kv_config *config;
+static struct kv_stream_reader *reader;
+static struct library_bytes request, reply, expected;
+static uint8_t covered[1024];
+static uint64_t failures; /* allocations that were made to fail */
+
+/* --- what must be the same after a failure --- */
+
+struct state {
+    uint8_t digest[20];
+    int64_t used[KV_MEM_OWNER_COUNT];
+    uint64_t watched;
+    uint32_t flags, db;
+    uint8_t resp;
+    int queued, watches;
+};
+
+static void digest_of(uint8_t out[20])
+{
+    struct kv_store_stats stats = {0};
+    struct kv_view view = {.store = kv_engine_store(engine), .stats = &stats, .now_ms = NOW_MS};
+    kv_store_digest(&view, out);
+    kv_store_check(kv_engine_store(engine));
+}
+
+static struct state state_now(void)
+{
+    struct state s = {.watched = kv_store_watched_keys(kv_engine_store(engine)),
+                      .flags = client->flags,
+                      .db = client->db,
+                      .resp = client->resp,
+                      .queued = kv_client_multi_length(client),
+                      .watches = kv_client_watch_count(client)};
+    digest_of(s.digest);
+    for (int owner = 0; owner < KV_MEM_OWNER_COUNT; owner++)
+        s.used[owner] = kv_mem_used((enum kv_mem_owner)owner);
+    /* Free chunks of the worker's pool are nobody's. */
+    s.used[KV_MEM_CLIENT_OUTPUT] -=
+        (int64_t)worker->chunks.count * (int64_t)kv_mem_block_size(KV_CHUNK_BYTES);
+    return s;
+}
+
+/* Workers keep their arenas and stream buffers; a time index may keep nodes that it took for a
+ * record which had to go again. */
+static void assert_memory_same(const struct state *a, const struct state *b, const char *what)
+{
+    for (int owner = 0; owner < KV_MEM_OWNER_COUNT; owner++) {
+        int64_t grown = b->used[owner] - a->used[owner];
+        if (owner == KV_MEM_ARENA || owner == KV_MEM_STREAM)
+            continue;
+        if (owner == KV_MEM_EXPIRY)
+            ck_assert_msg(grown >= 0 && grown <= 3 * 512, "%s: %lld bytes", what, (long long)grown);
+        else
+            ck_assert_msg(grown == 0, "%s: %s grew by %lld bytes", what,
+                          kv_mem_owner_name((enum kv_mem_owner)owner), (long long)grown);
+    }
+}
+
+static void assert_same(const struct state *a, const struct state *b, const char *what)
+{
+    ck_assert_msg(memcmp(a->digest, b->digest, sizeof(a->digest)) == 0, "%s: keyspace changed",
+                  what);
+    ck_assert_msg(a->watched == b->watched && a->watches == b->watches, "%s: watches", what);
+    ck_assert_msg(a->flags == b->flags, "%s: flags %x to %x", what, a->flags, b->flags);
+    ck_assert_msg(a->db == b->db && a->resp == b->resp, "%s: connection", what);
+    ck_assert_msg(a->queued == b->queued, "%s: queue", what);
+    assert_memory_same(a, b, what);
+}
+
+/* --- requests --- */
+
+static void add_word(const char *word, size_t len)
+{
+    char header[32];
+    size_t size = len;
+    bool made = len > 1 && word[0] == '@' && word[1] >= '0' && word[1] <= '9';
+    if (made)
+        size = strtoul(word + 1, NULL, 10);
+    library_append(&request, header, (size_t)sprintf(header, "$%zu\r\n", size));
+    if (!made)
+        library_append(&request, word, len);
+    for (size_t i = 0; made && i < size; i++)
+        library_append(&request, "abcdefg" + i % 7, 1);
+    library_append(&request, "\r\n", 2);
+}
+
+/* Puts [line, line + len) into `request`. */
+static void compose(const char *line, size_t len)
+{
+    char header[32];
+    const char *end = line + len;
+    int argc = 1;
+    for (const char *p = line; p < end; p++)
+        argc += *p == ' ';
+    library_clear(&request);
+    library_append(&request, header, (size_t)sprintf(header, "*%d\r\n", argc));
+    for (const char *p = line; p < end;) {
+        const char *space = memchr(p, ' ', (size_t)(end - p));
+        const char *word_end = space != NULL ? space : end;
+        add_word(p, (size_t)(word_end - p));
+        p = word_end + (space != NULL);
+    }
+}
+
+static void send_line(const char *line, size_t len)
+{
+    compose(line, len);
+    library_clear(&reply);
+    kv_client_feed(client, request.bytes, request.len);
+    library_take(client, &reply);
+}
+
+static void fill(unsigned long count)
+{
+    char line[64];
+    for (unsigned long i = 0; i < count; i++)
+        send_line(line, (size_t)sprintf(line, "SET fill:%lu @%lu", i, i % 50));
+}
+
+static void prepare(const char *setup)
+{
+    for (const char *p = setup; p != NULL && *p != '\0';) {
+        size_t len = strcspn(p, "|");
+        if (strncmp(p, "fill ", 5) == 0) {
+            fill(strtoul(p + 5, NULL, 10));
+        } else {
+            send_line(p, len);
+            ck_assert_msg(reply.len > 0 && reply.bytes[0] != '-', "%.*s: %s", (int)len, p,
+                          reply.bytes);
+        }
+        p += len + (p[len] == '|');
+    }
+}
+
+static void note_covered(const char *line)
+{
+    const char *space = strchr(line, ' ');
+    size_t len = space != NULL ? (size_t)(space - line) : strlen(line);
+    const struct kv_command *cmd = kv_engine_command(engine, kv_slice(line, len));
+    ck_assert_msg(cmd != NULL, "no such command: %s", line);
+    if (cmd->sub_count > 0 && space != NULL) {
+        const struct kv_command *sub =
+            kv_command_sub(cmd, kv_slice(space + 1, strcspn(space + 1, " ")));
+        cmd = sub != NULL ? sub : cmd;
+    }
+    covered[cmd->id] = 1;
+}
+
+/* --- one run --- */
+
+/* An empty keyspace, a fresh connection, prepared. */
+static void renew(const struct sweep *s)
+{
+    kv_client_destroy(client);
+    kv_worker_poll(worker, 0);
+    library_background_wait(engine);
+    library_flush(engine);
+    client = kv_client_create_virtual(worker);
+    client->flags |= KV_CLIENT_AUTHENTICATED;
+    prepare(s->setup);
+}
+
+static size_t drain_stream(void)
+{
+    static char bytes[1 << 16];
+    size_t sum = 0, n;
+    while ((n = kv_stream_read(reader, bytes, sizeof(bytes))) > 0)
+        sum += n;
+    ck_assert(!kv_stream_lapsed(reader));
+    return sum;
+}
+
+/* Runs the line with try allocation n failing (0: none); tells how many there were. */
+static uint64_t run(const struct sweep *s, uint64_t n)
+{
+    compose(s->line, strlen(s->line));
+    library_clear(&reply);
+    size_t cut = s->flags & SWEEP_CUT ? request.len - 5 : request.len;
+    kv_mem_fail_try(n);
+    kv_client_feed(client, request.bytes, cut);
+    if (cut < request.len)
+        kv_client_feed(client, request.bytes + cut, request.len - cut);
+    uint64_t tries = kv_mem_fail_try(0);
+    library_take(client, &reply);
+    if (!(client->flags & KV_CLIENT_MULTI) && s->flags & SWEEP_SILENT)
+        client->flags &= ~(uint32_t)KV_CLIENT_REPLY_OFF;
+    return tries;
+}
+
+static void check_reference(const struct sweep *s)
+{
+    if (s->flags & SWEEP_SILENT)
+        ck_assert_msg(reply.len == 0, "%s: %s", s->line, reply.bytes);
+    else
+        ck_assert_msg(reply.len > 0 && (reply.bytes[0] == '-') == ((s->flags & SWEEP_ERROR) != 0),
+                      "%s: %s", s->line, reply.bytes);
+}
+
+static bool same_as_reference(const struct sweep *s, const uint8_t digest[20])
+{
+    uint8_t now[20];
+    digest_of(now);
+    if (memcmp(now, digest, sizeof(now)) != 0)
+        return false;
+    if (s->flags & SWEEP_VOLATILE)
+        return reply.len > 0 && reply.bytes[0] == expected.bytes[0];
+    return reply.len == expected.len &&
+           (reply.len == 0 || memcmp(reply.bytes, expected.bytes, reply.len) == 0);
+}
+
+/* Judges a run in which allocation n failed. */
+static void check_failure(const struct sweep *s, uint64_t n, const struct state *before,
+                          const uint8_t digest[20])
+{
+    char what[256];
+    snprintf(what, sizeof(what), "%s%s%s, failure %llu, reply %.60s",
+             s->setup != NULL ? s->setup : "", s->setup != NULL ? " then " : "", s->line,
+             (unsigned long long)n, reply.len > 0 ? reply.bytes : "(none)");
+    bool refused = reply.len > 0 && reply.bytes[0] == '-' && !(s->flags & SWEEP_ERROR);
+    bool closed = (client->flags & KV_CLIENT_CLOSE_AFTER) != 0;
+    size_t written = drain_stream();
+    if (!refused && same_as_reference(s, digest))
+        return;
+    if (s->flags & (SWEEP_PARTIAL | SWEEP_TX)) {
+        struct state now = state_now();
+        ck_assert_msg(reply.len > 0 && strstr(reply.bytes, "OOM ") != NULL, "%s: no error", what);
+        bool changed = memcmp(now.digest, before->digest, sizeof(now.digest)) != 0;
+        /* The replies of EXEC are an array: those of its commands that failed changed nothing. */
+        ck_assert_msg(!changed || s->flags & SWEEP_PARTIAL || reply.bytes[0] == '*',
+                      "%s: keyspace changed", what);
+        ck_assert_msg(changed == (written > 0), "%s: %zu bytes in the stream", what, written);
+        return;
+    }
+    if (s->flags & SWEEP_ERROR)
+        refused = reply.len > 0 && reply.bytes[0] == '-';
+    ck_assert_msg(refused, "%s: neither an error nor a success", what);
+    ck_assert_msg(strstr(reply.bytes, "memory") != NULL, "%s: another error", what);
+    ck_assert_msg(written == 0, "%s: %zu bytes in the stream", what, written);
+    struct state after = state_now();
+    if (closed) /* a request that cannot be collected ends its connection */
+        after.flags = before->flags;
+    if (s->flags & SWEEP_CONFIG)
+        memcpy(after.used, before->used, sizeof(after.used));
+    assert_same(before, &after, what);
+}
+
+static void sweep(const struct sweep *s)
+{
+    uint8_t digest[20];
+    renew(s);
+    note_covered(s->line);
+    run(s, 0);
+    check_reference(s);
+    digest_of(digest);
+    library_clear(&expected);
+    library_append(&expected, reply.bytes, reply.len);
+    for (uint64_t n = 1; n < RUNS_MAX; n++) {
+        renew(s);
+        drain_stream();
+        struct state before = state_now();
+        uint64_t tries = run(s, n);
+        if (tries < n) {
+            ck_assert_msg(same_as_reference(s, digest), "%s: differs when nothing failed", s->line);
+            return;
+        }
+        failures++;
+        check_failure(s, n, &before, digest);
+    }
+    ck_abort_msg("%s: more than %d allocations", s->line, RUNS_MAX);
+}
+
+/* --- the tests --- */
+
+static const uint32_t thread_counts[] = {1, 2};
+static const char config_text[] = "enable-debug-command yes\n"
+                                  "slowlog-log-slower-than -1\n";
+
+static void start(uint32_t threads)
+{
+    struct kv_options options;
+    struct kv_text message;
+    kv_text_init(&message);
+    kv_options_default(&options);
+    config = kv_config_create();
+    ck_assert_msg(kv_config_load_text(config, kv_slice_cstr(config_text), "sweep", &message) ==
+                      KV_OK,
+                  "%s", kv_text_cstr(&message));
+    kv_text_release(&message);
+    kv_config_fill(config, &options);
+    options.threads = threads;
+    options.stream_ring_bytes = 4 << 20;
+    kv_clock_set_fake_ms(NOW_MS);
+    kv_log_set_level(KV_LOG_NOTHING);
+    engine = kv_engine_create(&options, &kv_command_table);
+    kv_config_attach(config, engine);
+    reader = kv_stream_open(engine);
+    worker = kv_engine_worker(engine, 0);
+    kv_worker_attach(worker);
+    client = kv_client_create_virtual(worker);
+}
+
+static void stop(void)
+{
+    kv_client_destroy(client);
+    library_background_wait(engine);
+    library_flush(engine);
+    ck_assert_int_eq(kv_mem_used_dataset(), 0);
+    ck_assert_int_eq(kv_mem_used(KV_MEM_WATCH), 0);
+    ck_assert_int_eq(kv_mem_used(KV_MEM_CLIENT), 0);
+    ck_assert_int_eq(kv_mem_used(KV_MEM_CLIENT_INPUT), 0);
+    kv_stream_close(reader);
+    kv_worker_detach(worker);
+    kv_engine_destroy(engine);
+    kv_config_destroy(config);
+    library_release(&request);
+    library_release(&reply);
+    library_release(&expected);
+}
+
+static void assert_covered(const struct kv_command *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].fn != NULL)
+            ck_assert_msg(covered[list[i].id], "no row runs %s", list[i].full_name);
+        assert_covered(list[i].subs, list[i].sub_count);
+    }
+}
+
+START_TEST(every_command_survives_every_failure)
+{
+    start(thread_counts[_i]);
+    ck_assert_uint_le(kv_command_table.id_count, KV_ARRAY_LEN(covered));
+    for (size_t i = 0; i < KV_ARRAY_LEN(sweeps); i++)
+        sweep(&sweeps[i]);
+    assert_covered(kv_command_table.commands, kv_command_table.command_count);
+    printf("%llu failures with %u workers\n", (unsigned long long)failures, thread_counts[_i]);
+#ifdef KV_DEBUG
+    ck_assert_uint_gt(failures, KV_ARRAY_LEN(sweeps));
+#else
+    ck_assert_uint_eq(failures, 0);
+#endif
+    stop();
+}
+END_TEST
+
+/* In one keyspace, so that tables, segments and indexes grow on the way. */
+START_TEST(a_growing_keyspace_survives_every_failure)
+{
+    static const char *const forms[] = {"SET g%d @%d PX %d", "APPEND g%d @%d",
+                                        "SETRANGE g%d %d x%d", "SET g%d @%d", "PEXPIRE g%d 9%d%d"};
+    start(thread_counts[_i]);
+    for (int i = 0; i < UNIT_ROUNDS(1200); i++) {
+        char line[128];
+        int len = snprintf(line, sizeof(line), forms[i % 5], i / 2 + i % 3, i * 37 % 400,
+                           1000 + i * 7919 % 5000);
+        for (uint64_t n = 1;; n++) {
+            struct state before = state_now();
+            kv_mem_fail_try(n);
+            send_line(line, (size_t)len);
+            if (kv_mem_fail_try(0) < n)
+                break;
+            failures++;
+            if (reply.bytes[0] == '-') {
+                struct state after = state_now();
+                assert_same(&before, &after, line);
+            }
+        }
+        ck_assert_msg(reply.bytes[0] != '-', "%s: %s", line, reply.bytes);
+        drain_stream();
+    }
+    stop();
+}
+END_TEST
+
+int main(void)
+{
+    struct unit u;
+    kv_mem_init();
+    kv_clock_init();
+    unit_begin(&u, "failure sweep");
+    tcase_add_loop_test(u.tcase, every_command_survives_every_failure, 0,
+                        (int)KV_ARRAY_LEN(thread_counts));
+    tcase_add_loop_test(u.tcase, a_growing_keyspace_survives_every_failure, 0,
+                        (int)KV_ARRAY_LEN(thread_counts));
+    return unit_run(&u);
+}
