@@ -115,6 +115,36 @@ START_TEST(an_integer_is_set_in_place_and_keeps_its_expiry)
 }
 END_TEST
 
+START_TEST(an_integer_entry_is_updated_without_another_lookup)
+{
+    struct kv_key k = key_of("counter");
+    must_set("counter", "41", FIXTURE_NOW + 60000);
+    view.now_ms += 5000;
+    struct kv_entry *e = peek("counter");
+    kv_store_update_int(&view, e, -7);
+    ck_assert_ptr_eq(kv_store_peek(&view, &k), e);
+    assert_value("counter", "-7");
+    ck_assert_int_eq(kv_entry_expiry(e), FIXTURE_NOW + 60000);
+    ck_assert_uint_eq(kv_entry_idle_seconds(e, view.now_ms), 0);
+}
+END_TEST
+
+START_TEST(a_number_can_be_set_as_text)
+{
+    struct kv_key k = key_of("k");
+    must_set("k", "7", KV_NO_EXPIRY);
+    ck_assert_int_eq(kv_store_set_text(&view, &k, KV_SLICE("8"), FIXTURE_NOW + 5), KV_OK);
+    assert_value("k", "8");
+    ck_assert_int_eq(kv_entry_encoding(peek("k")), KV_ENC_EMBSTR);
+    ck_assert_int_eq(kv_entry_expiry(peek("k")), FIXTURE_NOW + 5);
+    int64_t number;
+    ck_assert(kv_entry_string_int(peek("k"), &number) && number == 8);
+    ck_assert_int_eq(kv_store_set_text(&view, &k, pattern_of(45, 1), KV_KEEP_EXPIRY), KV_OK);
+    ck_assert_int_eq(kv_entry_encoding(peek("k")), KV_ENC_RAW);
+    ck_assert(holds(peek("k"), pattern_of(45, 1)));
+}
+END_TEST
+
 START_TEST(set_tells_whether_the_key_existed)
 {
     struct kv_key k = key_of("k");
@@ -432,6 +462,8 @@ int main(void)
     unit_add(&u, every_length_of_key_and_value_is_kept_with_and_without_expiry);
     unit_add(&u, a_set_of_the_same_block_size_overwrites_in_place);
     unit_add(&u, an_integer_is_set_in_place_and_keeps_its_expiry);
+    unit_add(&u, an_integer_entry_is_updated_without_another_lookup);
+    unit_add(&u, a_number_can_be_set_as_text);
     unit_add(&u, set_tells_whether_the_key_existed);
     unit_add(&u, a_refreshed_expiry_keeps_one_record);
     unit_add(&u, a_large_value_of_the_same_class_reuses_its_block);

@@ -163,7 +163,13 @@ static void do_set_int(int key)
     char text[KV_INT_TEXT_MAX];
     int64_t number = (int64_t)kv_random_next(&rng);
     int64_t expiry = random_expiry(true);
-    ck_assert_int_eq(kv_store_set_int(&view, &k, number, expiry), KV_OK);
+    struct kv_entry *e = kv_store_write(&view, &k);
+    if (e != NULL && kv_entry_encoding(e) == KV_ENC_INT && below(2) == 0) {
+        kv_store_update_int(&view, e, number);
+        expiry = KV_KEEP_EXPIRY;
+    } else {
+        ck_assert_int_eq(kv_store_set_int(&view, &k, number, expiry), KV_OK);
+    }
     model_put(view.db, key, text, kv_int_print(number, text), expiry);
     announce(key);
 }
