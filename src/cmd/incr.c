@@ -61,17 +61,22 @@ static bool stored_float(struct kv_call *call, const struct kv_entry *e, long do
 static void increment(struct kv_call *call, int64_t delta)
 {
     const struct kv_key *k = &call->keys[0];
+    struct kv_entry *e = kv_store_write(&call->view, k);
     int64_t old, sum;
-    if (!stored_int(call, kv_store_write(&call->view, k), &old))
+    if (!stored_int(call, e, &old))
         return;
     if (__builtin_add_overflow(old, delta, &sum)) {
         kv_call_error(call, "ERR increment or decrement would overflow");
         return;
     }
-    enum kv_err err = kv_store_set_int(&call->view, k, sum, KV_KEEP_EXPIRY);
-    if (KV_UNLIKELY(err != KV_OK)) {
-        kv_call_failed(call, err);
-        return;
+    if (KV_LIKELY(e != NULL && kv_entry_encoding(e) == KV_ENC_INT)) {
+        kv_store_update_int(&call->view, e, sum);
+    } else {
+        enum kv_err err = kv_store_set_int(&call->view, k, sum, KV_KEEP_EXPIRY);
+        if (err != KV_OK) {
+            kv_call_failed(call, err);
+            return;
+        }
     }
     kv_store_changed(&call->view, k, KV_EVENT_STRING, "incrby");
     kv_reply_int(call->out, sum);

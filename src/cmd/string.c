@@ -67,12 +67,15 @@ void kv_cmd_getrange(struct kv_call *call)
     if (!kv_call_want_string(call, e))
         return;
     int64_t len = e == NULL ? 0 : (int64_t)kv_entry_string_len(e);
+    /* Both ends are cut to the first byte, so a range before the string gives that one, unless it
+     * is reversed. Odd, but a change of it was taken back in Redis as too much of a break. */
+    bool reversed = start < 0 && end < 0 && start > end;
     if (start < 0)
         start = KV_MAX(start + len, 0);
     if (end < 0)
-        end += len;
+        end = KV_MAX(end + len, 0);
     end = KV_MIN(end, len - 1);
-    if (start > end) {
+    if (start > end || reversed) {
         kv_reply_bulk(call->out, "", 0);
         return;
     }
