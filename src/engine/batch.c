@@ -27,7 +27,7 @@ static bool lock_batch(struct kv_client *c, uint32_t n)
     struct kv_engine *e = w->engine;
     if (KV_UNLIKELY(kv_stream_active(&e->stream))) {
         size_t bytes = (size_t)(w->plan[n - 1].request.next - w->plan[0].request.start);
-        if (kv_stream_too_small(e, bytes) || !kv_stream_has_room(e, bytes, n))
+        if (kv_stream_too_small(e, bytes, n) || !kv_stream_promise(w, bytes, n))
             return false;
     }
     if (!e->multi)
@@ -38,12 +38,15 @@ static bool lock_batch(struct kv_client *c, uint32_t n)
         for (int j = 0; j < p->key_count; j++)
             kv_lockset_add(&w->locks, kv_store_shard_of(e->store, p->keys[j].hash));
     }
-    if (!kv_gate_enter(w))
+    if (!kv_gate_enter(w)) {
+        kv_stream_settle(w);
         return false;
+    }
     if (KV_LIKELY(kv_lockset_try(e, &w->locks)))
         return true;
     kv_stat_add(&w->stats.lock_spins, 1);
     kv_gate_leave(w);
+    kv_stream_settle(w);
     return false;
 }
 

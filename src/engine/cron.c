@@ -14,6 +14,9 @@
 #include "engine/worker.h"
 
 #define EXPIRE_TICK_MS 10
+#define EXPIRE_BUSY_MS 1                /* next look at a shard that was taken */
+#define EXPIRE_STREAM_BYTES (64 * 1024) /* of key names that a slice may give the change stream */
+#define EXPIRE_STREAM_COMMANDS 256
 #define IDLE_CHECK_SHARE 10 /* a tenth of the clients is looked at per tick */
 #define BALANCE_MS 1000
 #define MOVE_MAX 16 /* connections handed over at once */
@@ -33,14 +36,20 @@ static bool lock_for_expiry(struct kv_worker *w, uint32_t shard)
     return false;
 }
 
-/* One slice on one shard; true when the shard has more. */
-static bool expire_slice(struct kv_worker *w, uint32_t shard)
+/* One slice on one shard; true when the shard has more. *busy: no room in the change stream, the
+ * shard or the gate is taken; nothing was done. */
+static bool expire_slice(struct kv_worker *w, uint32_t shard, bool *busy)
 {
     struct kv_engine *e = w->engine;
-    if (kv_stream_active(&e->stream) && !kv_stream_has_room(e, 64 * 1024, 256))
-        return true;
-    if (!lock_for_expiry(w, shard))
-        return true;
+    *busy = kv_stream_active(&e->stream) &&
+            !kv_stream_promise(w, EXPIRE_STREAM_BYTES, EXPIRE_STREAM_COMMANDS);
+    if (*busy)
+        return false;
+    if (!lock_for_expiry(w, shard)) {
+        kv_stream_settle(w);
+        *busy = true;
+        return false;
+    }
     struct kv_view view = w->call.view;
     view.now_ms = kv_clock_wall_ms();
     view.flags = 0;
@@ -76,7 +85,13 @@ void kv_worker_expire(struct kv_worker *w)
         uint32_t shard = w->index + (w->expire_cursor + i) % homes * e->worker_count;
         if (kv_store_next_due_hint(e->store, shard) > now_ms)
             continue;
-        bool more = expire_slice(w, shard);
+        bool busy;
+        bool more = expire_slice(w, shard, &busy);
+        if (busy) {
+            /* Soon again, but a long exclusive command or a slow reader must not make us spin. */
+            w->expire_ms = (int64_t)(kv_clock_mono_ns() / 1000000) + EXPIRE_BUSY_MS;
+            continue;
+        }
         uint64_t now = kv_clock_ticks();
         if (more || now - start > kv_clock_ns_to_ticks(KV_EXPIRE_SLICE_NS)) {
             w->expire_cursor = (w->expire_cursor + i + (more ? 0 : 1)) % homes;

@@ -407,7 +407,8 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
         return KV_DISPATCH_DONE;
     }
     struct kv_tx *tx = c->tx;
-    if (tx->writes && kv_stream_active(&e->stream) && !kv_stream_too_small(e, tx->queue_bytes) &&
+    if (tx->writes && kv_stream_active(&e->stream) &&
+        !kv_stream_too_small(e, tx->queue_bytes, tx->queue_len) &&
         !kv_wait_for_room(c, tx->queue_bytes, tx->queue_len))
         return KV_DISPATCH_PARKED;
     kv_lockset_clear(&w->locks);
@@ -421,13 +422,13 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
     enum kv_cmd_mode mode = tx->mode;
     if (mode == KV_MODE_FREE && locks > 0)
         mode = KV_MODE_KEYS;
-    if (tx->writes && kv_stream_too_small(e, tx->queue_bytes))
+    if (tx->writes && kv_stream_too_small(e, tx->queue_bytes, tx->queue_len))
         mode = KV_MAX(mode, KV_MODE_ALONE);
     enum kv_hold hold = kv_acquire(c, mode);
     if (hold == KV_HOLD_PARKED)
         return KV_DISPATCH_PARKED;
-    if (mode >= KV_MODE_ALONE && kv_stream_too_small(e, tx->queue_bytes))
-        kv_stream_grow(e, tx->queue_bytes);
+    if (mode >= KV_MODE_ALONE && kv_stream_too_small(e, tx->queue_bytes, tx->queue_len))
+        kv_stream_grow(e, tx->queue_bytes, tx->queue_len);
 
     struct kv_out_mark mark = kv_out_mark(&c->out);
     if (exec_watches_dirty(c)) {
@@ -502,7 +503,7 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
     if (KV_UNLIKELY(cmd->flags & KV_CMD_WRITE && kv_stream_active(&e->stream))) {
         for (int i = 0; i < r->argc; i++)
             bytes += r->argv[i].len + 16;
-        grow = kv_stream_too_small(e, bytes);
+        grow = kv_stream_too_small(e, bytes, 1);
         if (grow)
             mode = KV_MAX(mode, KV_MODE_ALONE);
         else if (!kv_wait_for_room(c, bytes, 1))
@@ -517,7 +518,7 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
     }
     enum kv_hold hold = kv_acquire(c, mode);
     if (grow && hold != KV_HOLD_PARKED)
-        kv_stream_grow(e, bytes);
+        kv_stream_grow(e, bytes, 1);
     return hold;
 }
 
@@ -590,6 +591,7 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
         kv_gate_cancel(w, c);
         c->park = KV_PARK_NONE;
     }
+    kv_stream_settle(w); /* what was refused or is parked writes nothing now */
     if (result == KV_DISPATCH_DONE &&
         KV_UNLIKELY(c->flags & (KV_CLIENT_REPLY_SKIP | KV_CLIENT_REPLY_SKIP_NEXT)))
         advance_reply_skip(c);

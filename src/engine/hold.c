@@ -109,6 +109,7 @@ enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode)
 void kv_release(struct kv_worker *w, enum kv_hold hold)
 {
     kv_stream_publish(w);
+    kv_stream_settle(w);
     if (hold == KV_HOLD_NONE)
         return;
     if (w->engine->multi) {
@@ -131,11 +132,11 @@ bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands
 {
     struct kv_worker *w = c->worker;
     struct kv_stream *s = &w->engine->stream;
-    if (kv_stream_has_room(w->engine, input_bytes, commands))
+    if (kv_stream_promise(w, input_bytes, commands))
         return true;
     atomic_store(&s->waiting, 1);
     /* A reader may have advanced before it could see the flag. */
-    if (kv_stream_has_room(w->engine, input_bytes, commands))
+    if (kv_stream_promise(w, input_bytes, commands))
         return true;
     /* It may have got the gate meanwhile, or stand in its queue: nobody holds that while waiting
      * for a reader. */

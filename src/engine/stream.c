@@ -17,12 +17,6 @@
 #define BUFFER_KEEP (256 * 1024) /* capacity that a worker's buffer keeps */
 #define SELECT_MAX 40            /* bytes of a SELECT line */
 
-struct kv_stream_reader {
-    struct kv_engine *engine;
-    _Atomic(uint64_t) offset; /* next byte to read */
-    atomic_bool lapsed;       /* bytes were overwritten before they were read */
-};
-
 void kv_stream_init(struct kv_stream *s)
 {
     memset(s, 0, sizeof(*s));
@@ -31,10 +25,15 @@ void kv_stream_init(struct kv_stream *s)
 
 void kv_stream_release(struct kv_stream *s)
 {
-    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
-        kv_mem_free(s->readers[i], sizeof(*s->readers[i]), KV_MEM_STREAM);
     kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
     kv_mutex_release(&s->mutex);
+}
+
+/* Connections that wait for space try again. */
+static void wake_waiting(struct kv_engine *e)
+{
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        kv_inbox_post(e->workers[i], KV_MSG_STREAM_SPACE, 0, 0, NULL);
 }
 
 /* Offset of the slowest reader; writers may fill up to `size` bytes beyond it. */
@@ -42,39 +41,72 @@ static uint64_t slowest_reader(struct kv_stream *s, uint64_t head)
 {
     uint64_t slowest = head;
     for (int i = 0; i < KV_STREAM_READERS_MAX; i++) {
-        struct kv_stream_reader *r = s->readers[i];
-        if (r == NULL || atomic_load_explicit(&r->lapsed, memory_order_relaxed))
+        struct kv_stream_reader *r = &s->readers[i];
+        if (!atomic_load(&r->open) || atomic_load(&r->lapsed))
             continue;
-        uint64_t offset = atomic_load_explicit(&r->offset, memory_order_acquire);
+        uint64_t offset = atomic_load(&r->offset);
         slowest = KV_MIN(slowest, offset);
     }
     return slowest;
 }
 
-static uint64_t bytes_needed(struct kv_engine *e, size_t input_bytes, uint32_t commands)
+static uint64_t bytes_needed(size_t input_bytes, uint32_t commands)
 {
-    /* Every other worker may have passed this check at the same moment with a batch of its own. */
-    return (uint64_t)input_bytes * 2 + (uint64_t)commands * LINE_OVERHEAD + STREAM_MARGIN +
-           (uint64_t)(e->worker_count - 1) * (KV_INPUT_BYTES + STREAM_MARGIN);
+    return (uint64_t)input_bytes * 2 + (uint64_t)commands * LINE_OVERHEAD + STREAM_MARGIN;
 }
 
-bool kv_stream_too_small(struct kv_engine *e, size_t input_bytes)
-{
-    return kv_stream_active(&e->stream) && bytes_needed(e, input_bytes, 1) > e->stream.size / 4;
-}
-
-bool kv_stream_has_room(struct kv_engine *e, size_t input_bytes, uint32_t commands)
+bool kv_stream_too_small(struct kv_engine *e, size_t input_bytes, uint32_t commands)
 {
     struct kv_stream *s = &e->stream;
-    uint64_t head = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
-    return head - slowest_reader(s, head) + bytes_needed(e, input_bytes, commands) <= s->size;
+    return kv_stream_active(s) && bytes_needed(input_bytes, commands) > atomic_load(&s->size) / 4;
 }
 
-void kv_stream_grow(struct kv_engine *e, size_t input_bytes)
+/* Promises are read before the head: what was settled before we looked is in the head we see, and
+ * what is published but not settled counts twice rather than not at all. */
+static bool fits(struct kv_stream *s, uint64_t promised, uint64_t needed)
+{
+    uint64_t head = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
+    return head - slowest_reader(s, head) + promised + needed <= atomic_load(&s->size);
+}
+
+bool kv_stream_promise(struct kv_worker *w, size_t input_bytes, uint32_t commands)
+{
+    struct kv_stream *s = &w->engine->stream;
+    uint64_t needed = bytes_needed(input_bytes, commands);
+    KV_ASSERT(w->stream_promised == 0);
+    for (;;) {
+        uint64_t promised = atomic_load(&s->promised);
+        if (!fits(s, promised, needed))
+            return !kv_stream_active(s);
+        if (!atomic_compare_exchange_strong(&s->promised, &promised, promised + needed))
+            continue;
+        w->stream_promised = needed;
+        /* The sum may be the same again after one promise was written and another one given. */
+        if (KV_LIKELY(fits(s, atomic_load(&s->promised), 0)))
+            return true;
+        kv_stream_settle(w);
+    }
+}
+
+/* The last promise that goes may be what others wait for, when the readers have read everything. */
+void kv_stream_settle(struct kv_worker *w)
+{
+    struct kv_stream *s = &w->engine->stream;
+    uint64_t own = w->stream_promised;
+    if (KV_LIKELY(own == 0))
+        return;
+    w->stream_promised = 0;
+    uint64_t before = atomic_fetch_sub(&s->promised, own);
+    KV_ASSERT(before >= own);
+    if (before == own && atomic_load(&s->waiting) != 0 && atomic_exchange(&s->waiting, 0) != 0)
+        wake_waiting(w->engine);
+}
+
+void kv_stream_grow(struct kv_engine *e, size_t input_bytes, uint32_t commands)
 {
     struct kv_stream *s = &e->stream;
     uint64_t size = s->size;
-    while (bytes_needed(e, input_bytes, 1) > size / 4)
+    while (bytes_needed(input_bytes, commands) > size / 4)
         size *= 2;
     if (size == s->size)
         return;
@@ -174,14 +206,18 @@ static void ring_copy(struct kv_stream *s, uint64_t offset, const char *bytes, s
     }
 }
 
-/* The bound on what a batch writes has failed: readers that would lose bytes must start over. */
-static KV_COLD void lapse_readers(struct kv_stream *s, uint64_t end)
+/* The bound on what a batch writes has failed: readers that would lose bytes must start over. Who
+ * waited for them need not any more. */
+static KV_COLD void lapse_readers(struct kv_engine *e, uint64_t end)
 {
+    struct kv_stream *s = &e->stream;
     for (int i = 0; i < KV_STREAM_READERS_MAX; i++) {
-        struct kv_stream_reader *r = s->readers[i];
-        if (r != NULL && end - atomic_load(&r->offset) > s->size)
+        struct kv_stream_reader *r = &s->readers[i];
+        if (atomic_load(&r->open) && end - atomic_load(&r->offset) > s->size)
             atomic_store(&r->lapsed, true);
     }
+    if (atomic_exchange(&s->waiting, 0) != 0)
+        wake_waiting(e);
 }
 
 void kv_stream_publish(struct kv_worker *w)
@@ -204,7 +240,7 @@ void kv_stream_publish(struct kv_worker *w)
     } while (!atomic_compare_exchange_weak(&s->head, &head,
                                            end << KV_STREAM_DB_BITS | (b->last_db + 1)));
     if (KV_UNLIKELY(end - slowest_reader(s, end) > s->size))
-        lapse_readers(s, end);
+        lapse_readers(w->engine, end);
     ring_copy(s, start, select, prefix);
     if (KV_UNLIKELY(b->len > s->size)) {
         /* Only the tail fits; every reader has lapsed, the bytes before it are lost to all. */
@@ -239,23 +275,36 @@ struct kv_stream_reader *kv_stream_open(struct kv_engine *e)
     struct kv_stream_reader *r = NULL;
     kv_mutex_lock(&s->mutex);
     for (int i = 0; i < KV_STREAM_READERS_MAX && r == NULL; i++) {
-        if (s->readers[i] != NULL)
+        if (atomic_load(&s->readers[i].open))
             continue;
-        r = kv_mem_zalloc(sizeof(*r), KV_MEM_STREAM);
+        r = &s->readers[i];
         r->engine = e;
-        s->readers[i] = r;
         if (s->ring == NULL) {
-            s->size = e->options.stream_ring_bytes;
+            atomic_store(&s->size, e->options.stream_ring_bytes);
             s->ring = kv_mem_alloc(s->size, KV_MEM_STREAM);
         }
         /* A new reader starts without a database, so the next write says SELECT. */
         uint64_t offset = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
         atomic_store(&s->head, offset << KV_STREAM_DB_BITS);
         atomic_store(&r->offset, offset);
+        atomic_store(&r->lapsed, false);
+        atomic_store(&r->open, true);
         atomic_fetch_add(&s->active, 1);
     }
     kv_mutex_unlock(&s->mutex);
     return r;
+}
+
+static void copy_from_ring(const struct kv_stream *s, uint64_t offset, char *bytes, size_t len)
+{
+    while (len > 0) {
+        uint64_t at = offset & (s->size - 1);
+        size_t n = KV_MIN(len, (size_t)(s->size - at));
+        memcpy(bytes, s->ring + at, n);
+        bytes += n;
+        offset += n;
+        len -= n;
+    }
 }
 
 size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max)
@@ -263,23 +312,19 @@ size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max)
     struct kv_engine *e = r->engine;
     struct kv_stream *s = &e->stream;
     kv_mutex_lock(&s->mutex);
+    KV_ASSERT(atomic_load(&r->open));
     uint64_t offset = atomic_load(&r->offset);
     /* A worker may announce a start that others have passed meanwhile: never go back. */
     uint64_t end = KV_MAX(published_end(e), offset);
     size_t total = atomic_load(&r->lapsed) ? 0 : (size_t)KV_MIN(end - offset, (uint64_t)max);
-    for (size_t left = total; left > 0;) {
-        uint64_t at = offset & (s->size - 1);
-        size_t n = KV_MIN(left, (size_t)(s->size - at));
-        memcpy(bytes, s->ring + at, n);
-        bytes += n;
-        offset += n;
-        left -= n;
-    }
-    atomic_store_explicit(&r->offset, offset, memory_order_release);
+    copy_from_ring(s, offset, bytes, total);
+    /* Overwritten meanwhile: what was copied may be of two times. */
+    if (atomic_load(&r->lapsed))
+        total = 0;
+    atomic_store(&r->offset, offset + total);
     kv_mutex_unlock(&s->mutex);
     if (total > 0 && atomic_exchange(&s->waiting, 0) != 0)
-        for (uint32_t i = 0; i < e->worker_count; i++)
-            kv_inbox_post(e->workers[i], KV_MSG_STREAM_SPACE, 0, 0, NULL);
+        wake_waiting(e);
     return total;
 }
 
@@ -293,17 +338,14 @@ void kv_stream_close(struct kv_stream_reader *r)
     struct kv_engine *e = r->engine;
     struct kv_stream *s = &e->stream;
     kv_mutex_lock(&s->mutex);
-    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
-        if (s->readers[i] == r)
-            s->readers[i] = NULL;
-    kv_mem_free(r, sizeof(*r), KV_MEM_STREAM);
+    KV_ASSERT(atomic_load(&r->open));
+    atomic_store(&r->open, false);
     if (atomic_fetch_sub(&s->active, 1) == 1) {
         kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
         s->ring = NULL;
-        s->size = 0;
+        atomic_store(&s->size, 0);
     }
     kv_mutex_unlock(&s->mutex);
     atomic_store(&s->waiting, 0);
-    for (uint32_t i = 0; i < e->worker_count; i++)
-        kv_inbox_post(e->workers[i], KV_MSG_STREAM_SPACE, 0, 0, NULL);
+    wake_waiting(e);
 }

@@ -94,6 +94,7 @@ struct kv_worker {
     struct kv_chunk_pool chunks;
     struct kv_stream_buffer stream;
     _Atomic(uint64_t) stream_pending; /* see stream.h */
+    uint64_t stream_promised;         /* bytes of the change stream promised to it; 0: none */
     struct kv_random random;
     int64_t now_ms;      /* wall time of the round or batch */
     uint64_t now_ticks;  /* ticks at the end of the last command */
