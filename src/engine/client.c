@@ -237,7 +237,8 @@ bool kv_client_interest(struct kv_client *c, bool read, bool write)
 {
     if (c->flags & KV_CLIENT_VIRTUAL)
         return true;
-    uint32_t interest = (read ? KV_IO_READ : 0u) | (write ? KV_IO_WRITE : 0u);
+    /* Never none at all: the end of a peer whose client waits (CLIENT PAUSE) is still reported. */
+    uint32_t interest = KV_IO_HANGUP | (read ? KV_IO_READ : 0u) | (write ? KV_IO_WRITE : 0u);
     if (kv_loop_set(c->worker->loop, &c->io, interest) == KV_OK)
         return true;
     kv_client_close_soon(c);

@@ -35,13 +35,17 @@ bool kv_gate_enter(struct kv_worker *w)
     return false;
 }
 
-/* The worker that owns the closed gate looks again. */
+/* The worker that owns the closed gate looks again. One message underway is enough: whoever comes
+ * before the owner has read it has lowered his flag before the owner looks. So a long exclusive
+ * command does not collect a message for every command that finds the gate closed. */
 static KV_COLD void notify_owner(struct kv_gate *g)
 {
     struct kv_worker *owner = NULL;
     kv_mutex_lock(&g->mutex);
-    if (g->owner != NULL)
+    if (g->owner != NULL && !g->owner_told) {
+        g->owner_told = true;
         owner = g->owner_worker;
+    }
     kv_mutex_unlock(&g->mutex);
     if (owner != NULL)
         kv_inbox_post(owner, KV_MSG_GATE_RECHECK, 0, 0, NULL);
@@ -103,6 +107,7 @@ static struct kv_worker *start_next(struct kv_gate *g)
     c->wait_next = NULL;
     g->owner = c;
     g->owner_worker = c->worker;
+    g->owner_told = true; /* by our caller */
     atomic_store(&g->closed, 1);
     return g->owner_worker;
 }
@@ -123,6 +128,7 @@ bool kv_gate_close(struct kv_worker *w, struct kv_client *c)
     if (g->owner == NULL && g->first == NULL && g->phase_pending == 0) {
         g->owner = c;
         g->owner_worker = w;
+        g->owner_told = false;
         atomic_store(&g->closed, 1);
     }
     bool owner = g->owner == c;
@@ -243,6 +249,8 @@ void kv_gate_on_recheck(struct kv_worker *w)
     struct kv_gate *g = &w->engine->gate;
     kv_mutex_lock(&g->mutex);
     struct kv_client *c = g->owner != NULL && g->owner_worker == w ? g->owner : NULL;
+    if (c != NULL)
+        g->owner_told = false;
     kv_mutex_unlock(&g->mutex);
     if (c != NULL && c->flags & KV_CLIENT_PARKED && c->park == KV_PARK_ALONE)
         kv_worker_resume(w, c);

@@ -39,6 +39,7 @@ struct kv_gate {
     struct kv_mutex mutex KV_ALIGNED(KV_CACHE_LINE); /* guards the fields below */
     struct kv_client *owner; /* exclusive client that closed the gate, or NULL */
     struct kv_worker *owner_worker;
+    bool owner_told;                /* a message for the owner to look again is underway */
     struct kv_client *first, *last; /* exclusive clients in order of arrival (wait_next) */
     uint32_t phase_pending;         /* workers that have yet to resume their parked commands */
 };

@@ -231,6 +231,11 @@ static void run_input(struct kv_client *c, const char *pos, const char *end)
         }
     }
     c->worker->busy = false;
+    if (KV_UNLIKELY(c->park == KV_PARK_ALONE && !(c->flags & KV_CLIENT_PARKED))) {
+        /* It got the gate, and then its bytes were no command any more (a limit was lowered). */
+        kv_gate_cancel(c->worker, c);
+        c->park = KV_PARK_NONE;
+    }
     if (!(c->flags & CLOSING))
         keep_leftover(c, pos, end);
 }

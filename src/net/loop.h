@@ -12,7 +12,8 @@ struct kv_io;
 enum kv_io_events {
     KV_IO_READ = 1,
     KV_IO_WRITE = 2,
-    KV_IO_HANGUP = 4, /* reported only: both directions are closed or in error */
+    KV_IO_HANGUP = 4, /* both directions are closed or in error: reported with any interest, and
+                       * alone to who asks for nothing else */
 };
 
 typedef void (*kv_io_fn)(struct kv_io *io, uint32_t events);

@@ -320,6 +320,21 @@ def test_paused_client_is_not_idle(start_server):
         assert time.monotonic() - began > 3
 
 
+def test_reset_ends_a_paused_client(server):
+    """A connection that is in error goes at once, not when the pause ends."""
+    with server.raw() as control:
+        control.cmd("CLIENT", "PAUSE", "60000", "WRITE")
+        for _ in range(20):
+            conn = server.raw()
+            conn.send(encode("SET", "k", "v") * 10)
+            time.sleep(0.002)
+            conn.send(encode("SET", "k", "v"))
+            time.sleep(0.002)
+            reset(conn)
+        wait_for(lambda: clients(control) == 1)
+        control.cmd("CLIENT", "UNPAUSE")
+
+
 # --- output ---
 
 
