@@ -69,7 +69,7 @@ static void chunk_drop(struct kv_out *o, struct kv_chunk *c)
 /* Memory that a chunk stands for: its block, and what a reference keeps alive. */
 static size_t chunk_held(const struct kv_chunk *c)
 {
-    return c->block_size + (c->holder != NULL ? c->len : 0);
+    return c->block_size + (c->holder != NULL ? c->capacity : 0);
 }
 
 void kv_out_init(struct kv_out *o, struct kv_chunk_pool *pool)
@@ -139,17 +139,17 @@ void kv_out_append_ref(struct kv_out *o, const char *bytes, size_t len, void *ho
                        void (*release)(void *), size_t held_size)
 {
     KV_ASSERT(holder != NULL);
-    (void)held_size;
+    KV_DASSERT(held_size >= len);
     seal_tail(o);
     struct kv_chunk *c = kv_mem_alloc(sizeof(*c), KV_MEM_CLIENT_OUTPUT);
     *c = (struct kv_chunk){.data = (char *)(uintptr_t)bytes,
                            .len = len,
+                           .capacity = held_size,
                            .holder = holder,
                            .release = release,
                            .block_size = sizeof(*c)};
     link_tail(o, c);
-    /* pos stays NULL: the next append opens a new buffer; the reference itself counts as the tail.
-     */
+    /* pos stays NULL: the reference is the tail until the next append opens a buffer. */
 }
 
 size_t kv_out_pending(const struct kv_out *o)

@@ -23,7 +23,7 @@ struct kv_chunk {
     char *data;              /* first byte */
     size_t len;              /* bytes written; of the last chunk only after kv_out_settle */
     size_t sent;             /* bytes already given to the socket */
-    size_t capacity;         /* of data; 0 for a reference */
+    size_t capacity;         /* of data; of a reference: bytes that it keeps alive */
     void *holder;            /* referenced object, or NULL for a buffer */
     void (*release)(void *); /* lets the holder go */
     size_t block_size;       /* of this allocation */
