@@ -70,6 +70,7 @@ enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode)
 {
     struct kv_worker *w = c->worker;
     enum kv_hold hold = KV_HOLD_NONE;
+    w->hold_start = w->now_ticks;
     if (!w->engine->multi)
         return mode >= KV_MODE_ALONE ? KV_HOLD_ALONE : KV_HOLD_NONE;
     if ((mode == KV_MODE_KEYS || mode == KV_MODE_SHARDS) && c->park_rounds >= KV_PARK_ROUNDS_MAX)
