@@ -7,8 +7,8 @@
  *
  * Order: by when, then position. Equal records may occur more than once. Appending in ascending
  * order leaves leaves full (a leaf that overflows at its end is left full), random order about 85 %
- * full, since a full leaf first gives to a neighbour. Removal merges neighbours whose sum fits
- * three quarters of a node. Threads: the caller serialises.
+ * full, since a full leaf first gives to a neighbour. Removal merges neighbours whose sum fits six
+ * sevenths of a node. Threads: the caller serialises.
  */
 #ifndef KV_DS_TIME_INDEX_H
 #define KV_DS_TIME_INDEX_H

@@ -56,7 +56,7 @@ static void make_block(struct kv_random *r, struct block *b)
         ck_assert_uint_eq(usable, kv_mem_block_size(b->size));
         break;
     case 2:
-        b->align = (size_t)16 << kv_random_below(r, 9);
+        b->align = (size_t)8 << kv_random_below(r, 10);
         b->ptr = kv_mem_alloc_aligned(b->size, b->align, b->owner);
         ck_assert_uint_eq((uintptr_t)b->ptr % b->align, 0);
         break;
@@ -338,6 +338,13 @@ START_TEST(a_size_of_another_class_aborts)
 }
 END_TEST
 
+START_TEST(nine_bytes_are_not_eight)
+{
+    kv_mem_init();
+    kv_mem_free(kv_mem_alloc(8, KV_MEM_ENTRY), 9, KV_MEM_ENTRY);
+}
+END_TEST
+
 START_TEST(another_owner_aborts)
 {
     kv_mem_init();
@@ -406,6 +413,7 @@ int main(void)
 #ifdef KV_DEBUG
     unit_add(&u, a_chosen_try_allocation_fails_once);
     unit_add_abort(&u, a_size_of_another_class_aborts);
+    unit_add_abort(&u, nine_bytes_are_not_eight);
     unit_add_abort(&u, another_owner_aborts);
 #ifndef KV_MEM_SYSTEM
     unit_add_abort(&u, a_second_free_aborts);
