@@ -408,6 +408,9 @@ static uint64_t run(const struct sweep *s, uint64_t n)
         kv_client_feed(client, request.bytes + cut, request.len - cut);
     uint64_t tries = kv_mem_fail_try(0);
     library_take(client, &reply);
+    ck_assert_uint_eq(atomic_load(&engine->stream.promised), 0);
+    ck_assert_uint_eq(atomic_load(&worker->inside), 0);
+    ck_assert(!worker->locks.held);
     if (!(client->flags & KV_CLIENT_MULTI) && s->flags & SWEEP_SILENT)
         client->flags &= ~(uint32_t)KV_CLIENT_REPLY_OFF;
     return tries;
