@@ -524,8 +524,10 @@ void kv_cmd_client_setname(struct kv_call *call)
         kv_call_error(call, KV_CMD_BAD_CLIENT_NAME);
         return;
     }
-    kv_client_set_text(&call->client->name, call->argv[2]);
-    kv_reply_ok(call->out);
+    if (kv_client_set_text(&call->client->name, call->argv[2]))
+        kv_reply_ok(call->out);
+    else
+        kv_call_no_memory(call);
 }
 
 void kv_cmd_client_setinfo(struct kv_call *call)
@@ -543,8 +545,10 @@ void kv_cmd_client_setinfo(struct kv_call *call)
                        KV_CMD_QUOTE(call->argv[2]));
         return;
     }
-    kv_client_set_text(field, call->argv[3]);
-    kv_reply_ok(call->out);
+    if (kv_client_set_text(field, call->argv[3]))
+        kv_reply_ok(call->out);
+    else
+        kv_call_no_memory(call);
 }
 
 void kv_cmd_client_reply(struct kv_call *call)

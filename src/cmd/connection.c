@@ -137,8 +137,10 @@ void kv_cmd_hello(struct kv_call *call)
                             "same time");
         return;
     }
-    if (h.setname_arg != 0)
-        kv_client_set_text(&c->name, call->argv[h.setname_arg]);
+    if (h.setname_arg != 0 && !kv_client_set_text(&c->name, call->argv[h.setname_arg])) {
+        kv_call_no_memory(call);
+        return;
+    }
     if (h.resp != 0) {
         c->resp = h.resp;
         c->out.resp = h.resp;

@@ -22,11 +22,33 @@
 #define WRITE_PARTS 32                  /* chunks given to one writev */
 #define WRITE_ROUND_BYTES (1024 * 1024) /* then other connections get their turn */
 
-void kv_client_set_text(char **field, struct kv_slice text)
+static void clear_text(char **field)
 {
     if (*field != NULL)
         kv_mem_free(*field, strlen(*field) + 1, KV_MEM_CLIENT);
-    *field = text.len > 0 ? kv_mem_strdup(text.ptr, text.len, KV_MEM_CLIENT) : NULL;
+    *field = NULL;
+}
+
+bool kv_client_set_text(char **field, struct kv_slice text)
+{
+    char *copy = NULL;
+    if (text.len > 0) {
+        copy = kv_mem_try_alloc(text.len + 1, KV_MEM_CLIENT);
+        if (copy == NULL)
+            return false;
+        memcpy(copy, text.ptr, text.len);
+        copy[text.len] = '\0';
+    }
+    clear_text(field);
+    *field = copy;
+    return true;
+}
+
+/* Addresses are short and ours: they need no failure. */
+static void set_address(char **field, const char *name, size_t len)
+{
+    clear_text(field);
+    *field = kv_mem_strdup(name, len, KV_MEM_CLIENT);
 }
 
 static void set_addresses(struct kv_client *c)
@@ -35,12 +57,12 @@ static void set_addresses(struct kv_client *c)
     if (c->flags & KV_CLIENT_UNIX) {
         const char *path = c->worker->engine->options.unixsocket;
         int n = snprintf(name, sizeof(name), "%.100s:0", path);
-        kv_client_set_text(&c->peer, kv_slice(name, (size_t)n));
-        kv_client_set_text(&c->local, kv_slice(name, (size_t)n));
+        set_address(&c->peer, name, (size_t)n);
+        set_address(&c->local, name, (size_t)n);
         return;
     }
-    kv_client_set_text(&c->peer, kv_slice(name, kv_socket_name(c->io.fd, true, name)));
-    kv_client_set_text(&c->local, kv_slice(name, kv_socket_name(c->io.fd, false, name)));
+    set_address(&c->peer, name, kv_socket_name(c->io.fd, true, name));
+    set_address(&c->local, name, kv_socket_name(c->io.fd, false, name));
 }
 
 void kv_client_link(struct kv_worker *w, struct kv_client *c)
@@ -165,11 +187,11 @@ void kv_client_free(struct kv_client *c)
         kv_loop_forget(w->loop, &c->io);
         close(c->io.fd);
     }
-    kv_client_set_text(&c->name, kv_slice(NULL, 0));
-    kv_client_set_text(&c->lib_name, kv_slice(NULL, 0));
-    kv_client_set_text(&c->lib_version, kv_slice(NULL, 0));
-    kv_client_set_text(&c->peer, kv_slice(NULL, 0));
-    kv_client_set_text(&c->local, kv_slice(NULL, 0));
+    clear_text(&c->name);
+    clear_text(&c->lib_name);
+    clear_text(&c->lib_version);
+    clear_text(&c->peer);
+    clear_text(&c->local);
     kv_client_unlink(c);
     atomic_fetch_sub_explicit(&w->engine->client_total, 1, memory_order_relaxed);
     kv_mem_free(c, sizeof(*c), KV_MEM_CLIENT);
@@ -200,7 +222,7 @@ void kv_client_reset(struct kv_client *c)
     c->resp = 2;
     c->out.resp = 2;
     c->db = 0;
-    kv_client_set_text(&c->name, kv_slice(NULL, 0));
+    clear_text(&c->name);
 }
 
 enum kv_client_class kv_client_class(const struct kv_client *c)

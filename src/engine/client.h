@@ -87,8 +87,8 @@ size_t kv_client_memory(const struct kv_client *c);
 /* Closes at the next safe point. Owner worker or KV_MODE_STOP. */
 void kv_client_close_soon(struct kv_client *c);
 
-/* Replaces *field by a copy of the text ("" or len 0: NULL). */
-void kv_client_set_text(char **field, struct kv_slice text);
+/* Replaces *field by a copy of the text ("" or len 0: NULL). False: no memory, nothing changed. */
+bool kv_client_set_text(char **field, struct kv_slice text) KV_MUST_CHECK;
 
 /* Back to a fresh connection's state, but for name of library, id and address (RESET): MULTI
  * dropped, watches gone, RESP2, database 0, reply on, name cleared, authenticated as the server

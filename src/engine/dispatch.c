@@ -457,6 +457,7 @@ static bool queues(const struct kv_client *c, const struct kv_command *cmd)
 static void queue_command(struct kv_client *c, const struct kv_command *cmd,
                           const struct kv_request *r)
 {
+    c->last_cmd = cmd;
     if (cmd->flags & KV_CMD_NO_MULTI) {
         refuse(c, cmd, "ERR Command not allowed inside a transaction");
     } else if (!kv_tx_queue(c, cmd, r)) {
