@@ -1,9 +1,9 @@
 /* Background thread: a queue under a mutex and a condition variable.
  *
- * Nothing waits for it but kv_background_destroy, so its speed is not critical; its counters are what
- * INFO reports as lazyfree. A job is a function and its argument: whatever it frees was detached from
- * the keyspace before, so the thread needs no shard, no gate and no client. It starts with the first
- * job and ends after the last one when the engine is destroyed. */
+ * Nothing waits for it but kv_background_destroy, so its speed is not critical; its counters are
+ * what INFO reports as lazyfree. A job is a function and its argument: whatever it frees was
+ * detached from the keyspace before, so the thread needs no shard, no gate and no client. It starts
+ * with the first job and ends after the last one when the engine is destroyed. */
 #include "engine/background.h"
 #include "base/assert.h"
 #include "mem/mem.h"

@@ -56,8 +56,8 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
     KV_DASSERT(n > 0);
     if (!lock_batch(c, n))
         return 0;
-    w->now_ms = kv_clock_wall_ms();
     w->now_ticks = w->hold_start = kv_clock_ticks();
+    w->now_ms = kv_worker_wall_ms(w, w->now_ticks);
     w->call.view.db = c->db;
     w->call.block = NULL;
     if (w->engine->multi)

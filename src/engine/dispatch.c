@@ -572,8 +572,8 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
     struct kv_worker *w = c->worker;
     enum kv_dispatch result = KV_DISPATCH_DONE;
     KV_ASSERT(r->argc > 0);
-    w->now_ms = kv_clock_wall_ms();
     w->now_ticks = kv_clock_ticks();
+    w->now_ms = kv_worker_wall_ms(w, w->now_ticks);
     const struct kv_command *cmd = resolve(c, r);
     if (cmd != NULL) {
         if (queues(c, cmd)) {

@@ -224,6 +224,10 @@ static void run_input(struct kv_client *c, const char *pos, const char *end)
         } else {
             break;
         }
+        /* What a transaction has queued is input that has not run yet. */
+        if (KV_UNLIKELY(c->tx != NULL) &&
+            kv_client_multi_memory(c) > c->worker->engine->options.client_query_buffer_limit)
+            over_query_limit(c);
         if (KV_UNLIKELY(kv_out_pending(&c->out) > FLUSH_BYTES)) {
             if (!(c->flags & KV_CLIENT_WRITE_WAIT))
                 (void)kv_client_send(c);

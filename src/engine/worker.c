@@ -249,8 +249,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     atomic_store(&w->waiting, 0);
     kv_world_stop_point(w);
     w->round_start_ticks = kv_clock_ticks();
-
-    w->round_ms = w->now_ms = kv_clock_wall_ms();
+    w->round_us = kv_clock_wall_us();
+    w->round_ms = w->now_ms = w->round_us / 1000;
     kv_stat_add(&w->stats.loops, 1);
     int64_t slower = e->options.slowlog_log_slower_than_us;
     w->slow_ticks = slower < 0 ? UINT64_MAX : kv_clock_ns_to_ticks((uint64_t)slower * 1000);
@@ -263,10 +263,10 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     if (KV_UNLIKELY(phase))
         kv_gate_phase_done(w);
     kv_loop_run(w->loop);
-    int64_t mono_ms = (int64_t)(kv_clock_mono_ns() / 1000000);
-    if (mono_ms >= w->cron_ms)
-        kv_worker_cron(w, mono_ms);
-    if (w->expire_more || mono_ms >= w->expire_ms)
+    w->mono_ms = (int64_t)(kv_clock_mono_ns() / 1000000);
+    if (w->mono_ms >= w->cron_ms)
+        kv_worker_cron(w, w->mono_ms);
+    if (w->expire_more || w->mono_ms >= w->expire_ms)
         kv_worker_expire(w);
     if (KV_UNLIKELY(w->orphan_len > 0))
         kv_worker_release_orphans(w);
@@ -276,7 +276,7 @@ void kv_worker_run(struct kv_worker *w)
 {
     kv_worker_attach(w);
     while (!atomic_load_explicit(&w->engine->stopping, memory_order_relaxed))
-        kv_worker_round(w, kv_worker_timeout_ms(w, (int64_t)(kv_clock_mono_ns() / 1000000)));
+        kv_worker_round(w, kv_worker_timeout_ms(w, w->mono_ms));
     kv_worker_detach(w);
 }
 
@@ -284,6 +284,7 @@ void kv_worker_attach(struct kv_worker *w)
 {
     kv_this_worker = w;
     w->round_start_ticks = kv_clock_ticks();
+    w->round_us = kv_clock_wall_us();
     atomic_store(&w->waiting, 0);
     /* Somebody may have stopped the world while this worker did not run yet. */
     kv_world_stop_point(w);

@@ -3,6 +3,7 @@
 #ifndef KV_ENGINE_WORKER_H
 #define KV_ENGINE_WORKER_H
 
+#include "base/clock.h"
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
@@ -21,7 +22,8 @@
 #define KV_INPUT_KEEP (64 * 1024) /* leftover that fits before them in the shared buffer */
 #define KV_INPUT_BYTES (KV_READ_BYTES + KV_INPUT_KEEP + 1024)
 #define KV_LOOKAHEAD_MAX 64
-#define KV_HOLD_NS 50000 /* a batch gives its locks back after this */
+#define KV_HOLD_NS 50000           /* a batch gives its locks back after this */
+#define KV_ROUND_TRUST_NS 10000000 /* see kv_worker_wall_ms */
 #define KV_EXPIRE_SLICE_NS 200000
 #define KV_ERRORS_MAX 128 /* distinct error codes counted */
 #define KV_LISTEN_MAX (KV_BIND_MAX * 2 + 1)
@@ -98,6 +100,7 @@ struct kv_worker {
     struct kv_random random;
     int64_t now_ms;      /* wall time of the round or batch */
     uint64_t now_ticks;  /* ticks at the end of the last command */
+    int64_t round_us;    /* wall time at round_start_ticks, microseconds */
     int64_t round_ms;    /* wall time at the start of the round */
     uint64_t hold_ticks; /* KV_HOLD_NS in ticks */
     uint64_t slow_ticks; /* from here on a command enters the slow log; UINT64_MAX: never */
@@ -117,6 +120,7 @@ struct kv_worker {
     struct kv_client *resume_first, *resume_last; /* to be run again this round */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
 
+    int64_t mono_ms;        /* monotonic time at the end of the last round; 0 before the first */
     int64_t cron_ms;        /* next periodic work, monotonic ms */
     int64_t expire_ms;      /* next expiry round, monotonic ms */
     uint32_t expire_cursor; /* next home shard to expire */
@@ -173,6 +177,17 @@ struct kv_engine {
 };
 
 extern _Thread_local struct kv_worker *kv_this_worker;
+
+/* Wall time at the moment of `ticks` (kv_clock_ticks): the time of the round plus what has passed
+ * since, because reading the clock costs more than the rest of planning a command. A round that
+ * lasts longer than KV_ROUND_TRUST_NS reads the clock again. */
+KV_INLINE int64_t kv_worker_wall_ms(const struct kv_worker *w, uint64_t ticks)
+{
+    uint64_t ns = kv_clock_ticks_to_ns(ticks - w->round_start_ticks);
+    if (KV_UNLIKELY(ns > KV_ROUND_TRUST_NS))
+        return kv_clock_wall_ms();
+    return (int64_t)((uint64_t)w->round_us * 1000 + ns) / 1000000;
+}
 
 /* command_index.c */
 struct kv_command_index *kv_command_index_create(const struct kv_command_table *t);
