@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     if (!ready)
         kv_mem_init();
     ready = true;
-    if (len <= 512)
+    if (len <= 256)
         time_model_run((struct input){bytes, bytes + len});
     return 0;
 }

@@ -10,6 +10,9 @@
 #include "fuzz/input.h"
 
 #define TABLE_MODEL_MAX 40000 /* items */
+#ifndef TABLE_MODEL_BATCH
+#define TABLE_MODEL_BATCH 8 /* times 1 to 256 items in a large step */
+#endif
 
 struct table_item {
     uint64_t hash;
@@ -171,7 +174,7 @@ static void table_model_step(struct table_model *m, struct input *in)
     switch (op % 16) {
     case 0:
     case 1:
-        times *= 8;
+        times *= TABLE_MODEL_BATCH;
         __attribute__((fallthrough));
     case 2:
     case 3:
@@ -179,7 +182,7 @@ static void table_model_step(struct table_model *m, struct input *in)
             table_model_insert(m, false);
         break;
     case 4:
-        times *= 8;
+        times *= TABLE_MODEL_BATCH;
         __attribute__((fallthrough));
     case 5:
     case 6:
