@@ -109,7 +109,6 @@ struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix)
         c->flags |= KV_CLIENT_AUTHENTICATED;
     kv_out_init(&c->out, &w->chunks);
     c->created_ms = c->active_ms = kv_clock_wall_ms();
-    atomic_fetch_add_explicit(&e->client_total, 1, memory_order_relaxed);
     kv_client_link(w, c);
     if (fd >= 0)
         set_addresses(c);
@@ -143,10 +142,11 @@ void kv_client_unpark(struct kv_client *c)
     } else if (c->park == KV_PARK_GATE || c->park == KV_PARK_ALONE) {
         kv_gate_cancel(w, c);
     } else if (c->park == KV_PARK_STREAM) {
-        remove_from(&w->stream_waiters, c, offsetof(struct kv_client, wait_next));
+        if (c->flags & KV_CLIENT_PARKED)
+            kv_waitlist_remove(&w->stream_waiters, c);
     }
     if (c->flags & KV_CLIENT_PAUSED)
-        remove_from(&w->paused, c, offsetof(struct kv_client, wait_next));
+        kv_waitlist_remove(&w->paused, c);
     if (c->flags & KV_CLIENT_RESUMING) {
         remove_from(&w->resume_first, c, offsetof(struct kv_client, resume_next));
         w->resume_last = w->resume_first;

@@ -116,7 +116,7 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
         due = KV_MIN(due, kv_store_next_due_hint(e->store, s));
     if (due != INT64_MAX && e->options.active_expire)
         wait = KV_MIN(wait, KV_MAX(due - now_ms, w->expire_ms - mono_ms));
-    if (w->paused != NULL)
+    if (w->paused.first != NULL)
         wait = KV_MIN(wait, KV_MAX(e->pause_until_ms - now_ms, (int64_t)1));
     return (int)KV_MAX(wait, (int64_t)0);
 }
@@ -232,6 +232,8 @@ void kv_worker_cron(struct kv_worker *w, int64_t mono_ms)
         measure_load(w, mono_ms);
     if (w->index == 0) {
         sample_rates(e, mono_ms);
+        if (KV_UNLIKELY(e->listeners_rest))
+            kv_listen_again(e);
         if (e->hooks.cron != NULL)
             e->hooks.cron(e, e->hooks.arg);
     }

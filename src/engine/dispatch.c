@@ -311,11 +311,7 @@ static void pause_client(struct kv_client *c)
         kv_gate_cancel(w, c);
     c->park = KV_PARK_NONE;
     c->flags |= KV_CLIENT_PAUSED;
-    c->wait_next = NULL;
-    struct kv_client **end = &w->paused;
-    while (*end != NULL)
-        end = &(*end)->wait_next;
-    *end = c;
+    kv_waitlist_append(&w->paused, c);
 }
 
 /* --- EXEC --- */

@@ -21,7 +21,7 @@ void kv_gate_init(struct kv_gate *g)
 
 void kv_gate_release(struct kv_gate *g)
 {
-    KV_ASSERT(g->first == NULL);
+    KV_ASSERT(g->exclusive.first == NULL);
     kv_mutex_release(&g->mutex);
 }
 
@@ -59,33 +59,13 @@ void kv_gate_leave(struct kv_worker *w)
         notify_owner(g);
 }
 
-static void list_append(struct kv_client **list, struct kv_client *c)
-{
-    while (*list != NULL)
-        list = &(*list)->wait_next;
-    c->wait_next = NULL;
-    *list = c;
-}
-
-static bool list_remove(struct kv_client **list, struct kv_client *c)
-{
-    for (; *list != NULL; list = &(*list)->wait_next) {
-        if (*list == c) {
-            *list = c->wait_next;
-            c->wait_next = NULL;
-            return true;
-        }
-    }
-    return false;
-}
-
 bool kv_gate_park(struct kv_worker *w, struct kv_client *c)
 {
     struct kv_gate *g = &w->engine->gate;
     bool parked = false;
     kv_mutex_lock(&g->mutex);
     if (atomic_load(&g->closed) != 0) {
-        list_append(&w->gate_waiters, c);
+        kv_waitlist_append(&w->gate_waiters, c);
         w->gate_parked = true;
         c->flags |= KV_CLIENT_PARKED;
         c->park = KV_PARK_GATE;
@@ -98,13 +78,9 @@ bool kv_gate_park(struct kv_worker *w, struct kv_client *c)
 /* Under the mutex: the next exclusive client closes the gate; its worker is told. */
 static struct kv_worker *start_next(struct kv_gate *g)
 {
-    if (g->owner != NULL || g->phase_pending > 0 || g->first == NULL)
+    if (g->owner != NULL || g->phase_pending > 0 || g->exclusive.first == NULL)
         return NULL;
-    struct kv_client *c = g->first;
-    g->first = c->wait_next;
-    if (g->first == NULL)
-        g->last = NULL;
-    c->wait_next = NULL;
+    struct kv_client *c = kv_waitlist_take(&g->exclusive);
     g->owner = c;
     g->owner_worker = c->worker;
     g->owner_told = true; /* by our caller */
@@ -125,21 +101,15 @@ bool kv_gate_close(struct kv_worker *w, struct kv_client *c)
 {
     struct kv_gate *g = &w->engine->gate;
     kv_mutex_lock(&g->mutex);
-    if (g->owner == NULL && g->first == NULL && g->phase_pending == 0) {
+    if (g->owner == NULL && g->exclusive.first == NULL && g->phase_pending == 0) {
         g->owner = c;
         g->owner_worker = w;
         g->owner_told = false;
         atomic_store(&g->closed, 1);
     }
     bool owner = g->owner == c;
-    if (!owner) {
-        KV_ASSERT(c->wait_next == NULL && g->last != c);
-        if (g->last != NULL)
-            g->last->wait_next = c;
-        else
-            g->first = c;
-        g->last = c;
-    }
+    if (!owner)
+        kv_waitlist_append(&g->exclusive, c);
     /* Parked before the last look: a message that comes in between finds it so. */
     c->flags |= KV_CLIENT_PARKED;
     c->park = KV_PARK_ALONE;
@@ -202,12 +172,10 @@ void kv_gate_cancel(struct kv_worker *w, struct kv_client *c)
     struct kv_gate *g = &w->engine->gate;
     kv_mutex_lock(&g->mutex);
     bool owner = g->owner == c;
-    if (!owner && list_remove(&g->first, c)) {
-        g->last = g->first;
-        while (g->last != NULL && g->last->wait_next != NULL)
-            g->last = g->last->wait_next;
-    }
-    list_remove(&w->gate_waiters, c);
+    if (c->park == KV_PARK_GATE && kv_waitlist_holds(&w->gate_waiters, c))
+        kv_waitlist_remove(&w->gate_waiters, c);
+    else if (!owner && kv_waitlist_holds(&g->exclusive, c))
+        kv_waitlist_remove(&g->exclusive, c);
     kv_mutex_unlock(&g->mutex);
     if (owner)
         open_and_wake(w->engine);
@@ -217,15 +185,12 @@ void kv_gate_on_open(struct kv_worker *w)
 {
     struct kv_gate *g = &w->engine->gate;
     kv_mutex_lock(&g->mutex);
-    struct kv_client *list = w->gate_waiters;
-    w->gate_waiters = NULL;
+    struct kv_waitlist list = w->gate_waiters;
+    w->gate_waiters = (struct kv_waitlist){0};
     kv_mutex_unlock(&g->mutex);
-    while (list != NULL) {
-        struct kv_client *next = list->wait_next;
-        list->wait_next = NULL;
-        list->park = KV_PARK_NONE;
-        kv_worker_resume(w, list);
-        list = next;
+    for (struct kv_client *c; (c = kv_waitlist_take(&list)) != NULL;) {
+        c->park = KV_PARK_NONE;
+        kv_worker_resume(w, c);
     }
     /* The resumed connections run within this round; their worker has had its phase then. */
     w->gate_phase = true;

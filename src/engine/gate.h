@@ -26,6 +26,7 @@
 #define KV_ENGINE_GATE_H
 
 #include "base/lock.h"
+#include "engine/waitlist.h"
 #include <stdatomic.h>
 
 struct kv_client;
@@ -39,9 +40,9 @@ struct kv_gate {
     struct kv_mutex mutex KV_ALIGNED(KV_CACHE_LINE); /* guards the fields below */
     struct kv_client *owner; /* exclusive client that closed the gate, or NULL */
     struct kv_worker *owner_worker;
-    bool owner_told;                /* a message for the owner to look again is underway */
-    struct kv_client *first, *last; /* exclusive clients in order of arrival (wait_next) */
-    uint32_t phase_pending;         /* workers that have yet to resume their parked commands */
+    bool owner_told;              /* a message for the owner to look again is underway */
+    struct kv_waitlist exclusive; /* exclusive clients in order of arrival */
+    uint32_t phase_pending;       /* workers that have yet to resume their parked commands */
 };
 
 void kv_gate_init(struct kv_gate *g);

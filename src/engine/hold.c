@@ -145,7 +145,6 @@ bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands
         kv_gate_cancel(w, c);
     c->flags |= KV_CLIENT_PARKED;
     c->park = KV_PARK_STREAM;
-    c->wait_next = w->stream_waiters;
-    w->stream_waiters = c;
+    kv_waitlist_append(&w->stream_waiters, c);
     return false;
 }

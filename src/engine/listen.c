@@ -31,6 +31,23 @@ static struct kv_worker *least_loaded(struct kv_engine *e)
     return best;
 }
 
+/* The process is out of descriptors or memory, and the waiting connection keeps the socket ready:
+ * looks away until the next periodic work. */
+static KV_COLD void rest_listeners(struct kv_engine *e)
+{
+    for (uint32_t i = 0; i < e->listener_count; i++)
+        (void)!kv_loop_set(e->workers[0]->loop, &e->listeners[i], 0);
+    e->listeners_rest = true;
+}
+
+void kv_listen_again(struct kv_engine *e)
+{
+    e->listeners_rest = false;
+    for (uint32_t i = 0; i < e->listener_count; i++)
+        if (kv_loop_set(e->workers[0]->loop, &e->listeners[i], KV_IO_READ) != KV_OK)
+            e->listeners_rest = true;
+}
+
 void kv_listen_handler(struct kv_io *io, uint32_t events)
 {
     struct kv_worker *w = kv_this_worker;
@@ -44,6 +61,7 @@ void kv_listen_handler(struct kv_io *io, uint32_t events)
             return;
         if (err != KV_OK) {
             kv_log(KV_LOG_WARNING, "Accepting client connection: %s", strerror(errno));
+            rest_listeners(e);
             return;
         }
         struct kv_worker *to = least_loaded(e);

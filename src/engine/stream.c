@@ -110,8 +110,11 @@ void kv_stream_grow(struct kv_engine *e, size_t input_bytes, uint32_t commands)
         size *= 2;
     if (size == s->size)
         return;
+    /* Without memory the ring stays: the reader that then loses bytes is told that it lapsed. */
+    char *ring = kv_mem_try_alloc(size, KV_MEM_STREAM);
+    if (ring == NULL)
+        return;
     kv_mutex_lock(&s->mutex);
-    char *ring = kv_mem_alloc(size, KV_MEM_STREAM);
     uint64_t head = atomic_load(&s->head) >> KV_STREAM_DB_BITS;
     uint64_t keep = KV_MIN(head, s->size);
     for (uint64_t offset = head - keep; offset < head;) {

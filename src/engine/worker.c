@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#define CLOCK_GAP_NS 20000 /* ticks and wall time may lie so far apart */
+
 _Thread_local struct kv_worker *kv_this_worker;
 
 struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
@@ -81,12 +83,14 @@ static KV_COLD void refuse_connection(struct kv_worker *w, int fd, const char *t
 void kv_worker_accept(struct kv_worker *w, int fd, bool is_unix)
 {
     struct kv_engine *e = w->engine;
-    if (atomic_load(&e->client_total) >= e->options.maxclients) {
+    if (atomic_fetch_add(&e->client_total, 1) >= e->options.maxclients) {
+        atomic_fetch_sub(&e->client_total, 1);
         refuse_connection(w, fd, "-ERR max number of clients reached\r\n");
         return;
     }
     if (e->options.protected_mode && e->options.requirepass[0] == '\0' && !is_unix &&
         !kv_socket_peer_is_loopback(fd)) {
+        atomic_fetch_sub(&e->client_total, 1);
         refuse_connection(w, fd,
                           "-DENIED Kvik runs in protected mode: it has no password, so it accepts "
                           "connections from this machine only. Set a password with requirepass, or "
@@ -144,16 +148,11 @@ static void resume_shard(struct kv_worker *w, uint32_t shard)
     }
 }
 
-static void resume_list(struct kv_worker *w, struct kv_client **list)
+static void resume_list(struct kv_worker *w, struct kv_waitlist *list)
 {
-    struct kv_client *c = *list;
-    *list = NULL;
-    while (c != NULL) {
-        struct kv_client *next = c->wait_next;
-        c->wait_next = NULL;
+    for (struct kv_client *c; (c = kv_waitlist_take(list)) != NULL;) {
         c->park = KV_PARK_NONE;
         kv_worker_resume(w, c);
-        c = next;
     }
 }
 
@@ -235,6 +234,19 @@ static void flush_and_close(struct kv_worker *w)
     }
 }
 
+/* Ticks and wall time of one moment. A thread that lost the processor between the two readings
+ * reads again: all times of its round would be off by that gap. */
+static void read_clock(struct kv_worker *w)
+{
+    uint64_t most = kv_clock_ns_to_ticks(CLOCK_GAP_NS);
+    for (int tries = 0; tries < 5; tries++) {
+        w->round_start_ticks = kv_clock_ticks();
+        w->round_us = kv_clock_wall_us();
+        if (KV_LIKELY(kv_clock_ticks() - w->round_start_ticks < most))
+            return;
+    }
+}
+
 void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
@@ -248,14 +260,13 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     kv_loop_wait(w->loop, timeout_ms);
     atomic_store(&w->waiting, 0);
     kv_world_stop_point(w);
-    w->round_start_ticks = kv_clock_ticks();
-    w->round_us = kv_clock_wall_us();
+    read_clock(w);
     w->round_ms = w->now_ms = w->round_us / 1000;
     kv_stat_add(&w->stats.loops, 1);
     int64_t slower = e->options.slowlog_log_slower_than_us;
     w->slow_ticks = slower < 0 ? UINT64_MAX : kv_clock_ns_to_ticks((uint64_t)slower * 1000);
     kv_worker_drain(w);
-    if (KV_UNLIKELY(w->paused != NULL && !kv_engine_paused(e, w->now_ms)))
+    if (KV_UNLIKELY(w->paused.first != NULL && !kv_engine_paused(e, w->now_ms)))
         resume_list(w, &w->paused);
     bool phase = w->gate_phase;
     if (KV_UNLIKELY(w->resume_first != NULL))
@@ -283,8 +294,7 @@ void kv_worker_run(struct kv_worker *w)
 void kv_worker_attach(struct kv_worker *w)
 {
     kv_this_worker = w;
-    w->round_start_ticks = kv_clock_ticks();
-    w->round_us = kv_clock_wall_us();
+    read_clock(w);
     atomic_store(&w->waiting, 0);
     /* Somebody may have stopped the world while this worker did not run yet. */
     kv_world_stop_point(w);
@@ -306,6 +316,7 @@ void kv_worker_poll(struct kv_worker *w, int timeout_ms)
 
 struct kv_client *kv_client_create_virtual(struct kv_worker *w)
 {
+    atomic_fetch_add(&w->engine->client_total, 1);
     return kv_client_create(w, -1, false);
 }
 

@@ -109,13 +109,13 @@ struct kv_worker {
 
     struct kv_client *clients; /* all, newest first */
     uint32_t client_count;
-    struct kv_client *flush_list;    /* outputs to send before waiting */
-    struct kv_client *close_list;    /* to close at the boundary */
-    struct kv_client *shard_waiters; /* parked at shards (park_next, park_prev) */
-    struct kv_client *gate_waiters;  /* parked at the gate, oldest first */
-    struct kv_client *stream_waiters;
-    struct kv_client *paused;  /* waiting for the end of CLIENT PAUSE */
-    struct kv_watch **orphans; /* watches to end whose shards were busy; owned */
+    struct kv_client *flush_list;      /* outputs to send before waiting */
+    struct kv_client *close_list;      /* to close at the boundary */
+    struct kv_client *shard_waiters;   /* parked at shards (park_next, park_prev) */
+    struct kv_waitlist gate_waiters;   /* parked at the gate; under its mutex */
+    struct kv_waitlist stream_waiters; /* parked for space in the change stream */
+    struct kv_waitlist paused;         /* waiting for the end of CLIENT PAUSE */
+    struct kv_watch **orphans;         /* watches to end whose shards were busy; owned */
     uint32_t orphan_len, orphan_capacity;
     struct kv_client *resume_first, *resume_last; /* to be run again this round */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
@@ -159,6 +159,7 @@ struct kv_engine {
     atomic_bool stopping;
     struct kv_io listeners[KV_LISTEN_MAX]; /* of worker 0 */
     uint32_t listener_count;
+    bool listeners_rest; /* accepting failed: not watched until the next periodic work */
     bool unix_listener[KV_LISTEN_MAX];
     struct kv_background *background;
     int64_t start_wall_ms;
@@ -212,6 +213,7 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms);
 
 /* listen.c */
 void kv_listen_handler(struct kv_io *io, uint32_t events);
+void kv_listen_again(struct kv_engine *e); /* after accepting failed; worker 0's periodic work */
 
 /* client.c */
 struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix);

@@ -72,8 +72,8 @@ START_TEST(exclusive_commands_run_in_order_of_arrival)
     ck_assert(kv_gate_close(w1, other));
     assert_reply(first, "size", "");
     assert_reply(second, "size", "");
-    ck_assert_ptr_eq(engine->gate.first, first);
-    ck_assert_ptr_eq(engine->gate.last, second);
+    ck_assert_ptr_eq(engine->gate.exclusive.first, first);
+    ck_assert_ptr_eq(engine->gate.exclusive.last, second);
     kv_gate_open(w1);
     ck_assert_ptr_eq(engine->gate.owner, first);
     /* A late one does not overtake. */
@@ -138,8 +138,8 @@ START_TEST(those_that_queue_may_vanish)
     kv_client_destroy(c[1]);
     kv_client_destroy(c[3]);
     kv_client_destroy(c[2]);
-    ck_assert_ptr_eq(engine->gate.first, c[0]);
-    ck_assert_ptr_eq(engine->gate.last, c[0]);
+    ck_assert_ptr_eq(engine->gate.exclusive.first, c[0]);
+    ck_assert_ptr_eq(engine->gate.exclusive.last, c[0]);
     kv_gate_open(w1);
     for (int i = 0; i < 3; i++)
         kv_worker_poll(w0, 0);
@@ -270,7 +270,7 @@ START_TEST(nobody_waits_for_ever)
         pthread_join(threads[i], NULL);
     kv_worker_attach(w0);
     ck_assert_ptr_null(engine->gate.owner);
-    ck_assert_ptr_null(engine->gate.first);
+    ck_assert_ptr_null(engine->gate.exclusive.first);
     ck_assert_uint_eq(atomic_load(&engine->gate.closed), 0);
 }
 END_TEST

@@ -191,7 +191,7 @@ START_TEST(a_waiting_writer_may_vanish)
     struct kv_client *c = client_new();
     fill_ring(c);
     kv_client_destroy(c);
-    ck_assert_ptr_null(w0->stream_waiters);
+    ck_assert_ptr_null(w0->stream_waiters.first);
     read_stream(reader);
     kv_worker_poll(w0, 0);
     teardown();
