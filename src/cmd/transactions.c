@@ -3,8 +3,8 @@
  * EXEC of a transaction is run by the engine itself (engine/dispatch.c), because it decides on
  * locks; the function here is reached only without MULTI. Inside MULTI the engine queues everything
  * but these commands, QUIT and RESET, so a nested MULTI or WATCH arrives here and is refused. WATCH
- * runs under the locks of its keys; DISCARD and UNWATCH hold nothing, and leave watches whose shards
- * are busy to the worker. */
+ * runs under the locks of its keys; DISCARD and UNWATCH hold nothing, and leave watches whose
+ * shards are busy to the worker. */
 #include "cmd/functions.h"
 #include "engine/client.h"
 #include "engine/transaction.h"

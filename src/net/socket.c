@@ -1,9 +1,9 @@
 /* Socket helpers: thin, without state.
  *
- * Errors keep errno so that the caller can log the reason; what a caller must tell apart (nothing to
- * do, closed, no such address) is an error value of its own. IPv6 sockets take IPv6 only, so that "*"
- * and "::*" can be bound beside each other. A socket file that is in the way of a unix socket is
- * removed, any other file is not. Signals never end a call: it is repeated. */
+ * Errors keep errno so that the caller can log the reason; what a caller must tell apart (nothing
+ * to do, closed, no such address) is an error value of its own. IPv6 sockets take IPv6 only, so
+ * that "*" and "::*" can be bound beside each other. A socket file that is in the way of a unix
+ * socket is removed, any other file is not. Signals never end a call: it is repeated. */
 #include "net/socket.h"
 #include "base/assert.h"
 #include <arpa/inet.h>
