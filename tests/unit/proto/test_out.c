@@ -9,7 +9,7 @@ static struct kv_chunk_pool pool;
 static struct kv_out out;
 static char model[MODEL_MAX]; /* what is unsent, as one string */
 static size_t model_len;
-static char filler[40000];
+static char filler[70000];
 static int references; /* held by the output */
 
 static void setup(void)
