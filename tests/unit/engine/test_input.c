@@ -320,9 +320,11 @@ START_TEST(watches_of_busy_shards_are_ended_later)
     assert_reply(c, "watch a b", "+OK\r\n");
     ck_assert(kv_shard_try_lock(engine, shard));
     kv_client_destroy(c);
-    ck_assert_uint_eq(w0->orphan_len, 1);
+    /* Two when both keys happen to be in that shard. */
+    uint32_t left = shard == shard_of_key("b") ? 2 : 1;
+    ck_assert_uint_eq(w0->orphan_len, left);
     kv_worker_poll(w0, 0);
-    ck_assert_uint_eq(w0->orphan_len, 1);
+    ck_assert_uint_eq(w0->orphan_len, left);
     kv_shard_unlock(engine, shard);
     kv_worker_poll(w0, 0);
     ck_assert_uint_eq(w0->orphan_len, 0);
