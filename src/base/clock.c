@@ -31,7 +31,7 @@
 
 bool kv_clock_use_tsc;
 
-static _Atomic(int64_t) fake_ms;          /* 0: the real clock */
+_Atomic(int64_t) kv_clock_fake_ms;        /* 0: the real clock */
 static uint64_t ns_per_tick = FIXED_ONE;  /* 32.32 fixed point */
 static uint64_t ticks_per_ns = FIXED_ONE; /* 32.32 fixed point */
 
@@ -45,7 +45,7 @@ static uint64_t read_ns(clockid_t id)
 
 int64_t kv_clock_wall_us(void)
 {
-    int64_t fake = atomic_load_explicit(&fake_ms, memory_order_relaxed);
+    int64_t fake = atomic_load_explicit(&kv_clock_fake_ms, memory_order_relaxed);
     if (KV_UNLIKELY(fake != 0))
         return fake * 1000;
     return (int64_t)(read_ns(CLOCK_REALTIME) / 1000);
@@ -53,7 +53,7 @@ int64_t kv_clock_wall_us(void)
 
 int64_t kv_clock_wall_ms(void)
 {
-    int64_t fake = atomic_load_explicit(&fake_ms, memory_order_relaxed);
+    int64_t fake = atomic_load_explicit(&kv_clock_fake_ms, memory_order_relaxed);
     if (KV_UNLIKELY(fake != 0))
         return fake;
     return (int64_t)(read_ns(CLOCK_REALTIME) / 1000000);
@@ -73,7 +73,7 @@ void kv_clock_set_fake_ms(int64_t ms)
 {
     KV_ASSERT(ms >= 0);
     KV_ASSERT(ms <= INT64_MAX / 1000);
-    atomic_store_explicit(&fake_ms, ms, memory_order_relaxed);
+    atomic_store_explicit(&kv_clock_fake_ms, ms, memory_order_relaxed);
 }
 
 static bool tsc_is_invariant(void)

@@ -4,6 +4,7 @@
 #define KV_BASE_CLOCK_H
 
 #include "base/compiler.h"
+#include <stdatomic.h>
 
 int64_t kv_clock_wall_ms(void);
 int64_t kv_clock_wall_us(void);
@@ -12,6 +13,13 @@ uint64_t kv_clock_mono_us(void);
 
 /* Fake wall time in ms; 0 returns to the real clock. Test use only, relaxed atomic. */
 void kv_clock_set_fake_ms(int64_t ms);
+
+extern _Atomic(int64_t) kv_clock_fake_ms; /* as set; here so that asking for it is one load */
+
+KV_INLINE bool kv_clock_is_fake(void)
+{
+    return atomic_load_explicit(&kv_clock_fake_ms, memory_order_relaxed) != 0;
+}
 
 /* Cheap ticks for durations: the time stamp counter where it is invariant, else nanoseconds.
  * kv_clock_init measures its rate once (about 2 ms) and must run before any thread starts. */

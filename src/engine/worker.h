@@ -185,7 +185,7 @@ extern _Thread_local struct kv_worker *kv_this_worker;
 KV_INLINE int64_t kv_worker_wall_ms(const struct kv_worker *w, uint64_t ticks)
 {
     uint64_t ns = kv_clock_ticks_to_ns(ticks - w->round_start_ticks);
-    if (KV_UNLIKELY(ns > KV_ROUND_TRUST_NS))
+    if (KV_UNLIKELY(ns > KV_ROUND_TRUST_NS || kv_clock_is_fake()))
         return kv_clock_wall_ms();
     return (int64_t)((uint64_t)w->round_us * 1000 + ns) / 1000000;
 }

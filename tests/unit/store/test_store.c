@@ -361,7 +361,9 @@ static void note_seen(struct kv_entry *e, void *arg)
     struct seen *seen = arg;
     struct kv_slice key = kv_entry_key(e);
     seen->total++;
-    seen->times[atoi(key.ptr + 4)]++;
+    int64_t number;
+    ck_assert(kv_int_parse(kv_slice(key.ptr + 4, key.len - 4), &number));
+    seen->times[number]++;
 }
 
 START_TEST(a_scan_meets_every_lasting_key_once_while_others_come_and_go)
