@@ -489,7 +489,10 @@ static void sweep(const struct sweep *s)
         struct state before = state_now();
         uint64_t tries = run(s, n);
         if (tries < n) {
-            ck_assert_msg(same_as_reference(s, digest), "%s: differs when nothing failed", s->line);
+            ck_assert_msg(same_as_reference(s, digest),
+                          "%s: differs when nothing failed: %.80s instead of %.80s", s->line,
+                          reply.len > 0 ? reply.bytes : "(none)",
+                          expected.len > 0 ? expected.bytes : "(none)");
             return;
         }
         failures++;
