@@ -16,7 +16,7 @@
 #include "mem/mem.h"
 
 #define KV_CHUNK_BYTES (16 * 1024) /* block size of a buffer chunk, header included */
-#define KV_CHUNK_POOL_MAX 64       /* free chunks a pool keeps */
+#define KV_CHUNK_POOL_MAX 16       /* free chunks a pool keeps: 256 KiB a worker */
 
 struct kv_chunk {
     struct kv_chunk *next;
