@@ -15,11 +15,13 @@ struct kv_words {
     int count;              /* 0 for a blank line */
 };
 
-/* KV_ERR_SYNTAX: unbalanced quotes. KV_ERR_NOMEM: arena exhausted. Words live in the arena. */
+/* KV_ERR_SYNTAX: unbalanced quotes. KV_ERR_NOMEM: arena exhausted. Words live in the arena.
+ * A NUL byte ends the line. */
 enum kv_err kv_words_split(struct kv_arena *arena, struct kv_slice line,
                            struct kv_words *out) KV_MUST_CHECK;
 
-/* White space without quoting rules: for a value that came as one argument. */
+/* White space without quoting rules: for a value that came as one argument. Words borrow from it.
+ */
 enum kv_err kv_words_split_plain(struct kv_arena *arena, struct kv_slice line,
                                  struct kv_words *out) KV_MUST_CHECK;
 

@@ -143,8 +143,10 @@ static enum kv_parse_status parse_inline(const char *start, const char *end, str
         len--;
     out->next = lf + 1;
     out->argc = kv_parse_line(kv_slice(start, len), arena, &out->argv);
-    if (out->argc < 0)
+    if (out->argc == KV_LINE_QUOTES)
         return kv_parse_fail(out->error, "unbalanced quotes in request");
+    if (out->argc < 0)
+        return kv_parse_fail(out->error, "out of memory for an argument");
     return out->argc == 0 ? KV_PARSE_EMPTY : KV_PARSE_OK;
 }
 
@@ -269,8 +271,10 @@ int kv_parse_line(struct kv_slice line, struct kv_arena *arena, struct kv_slice 
     const char *end = nul != NULL ? nul : line.ptr + line.len;
     size_t len = (size_t)(end - p);
     /* Every word takes at least two bytes with its separator; unescaping never lengthens. */
-    *argv = kv_arena_alloc(arena, (len / 2 + 1) * sizeof(struct kv_slice));
-    char *w = kv_arena_alloc(arena, len + 1);
+    *argv = kv_arena_try_alloc(arena, (len / 2 + 1) * sizeof(struct kv_slice));
+    char *w = kv_arena_try_alloc(arena, len + 1);
+    if (*argv == NULL || w == NULL)
+        return KV_LINE_MEMORY;
     int argc = 0;
     for (;;) {
         while (p < end && is_blank(*p))
@@ -282,7 +286,7 @@ int kv_parse_line(struct kv_slice line, struct kv_arena *arena, struct kv_slice 
             if (*p == '"' || *p == '\'') {
                 char quote = *p++;
                 if (!quoted_part(&p, end, quote, &w))
-                    return -1;
+                    return KV_LINE_QUOTES;
             } else {
                 *w++ = *p++;
             }

@@ -50,8 +50,11 @@ enum kv_parse_status kv_parse(const char *start, const char *end,
                               struct kv_request *out) KV_HOT;
 
 /* Splits a line as inline commands and the configuration file do: words separated by blanks,
- * "..." with \n \r \t \b \a \xHH escapes, '...' with \'. Words are copied into the arena. Returns
- * the number of words, or -1 for unbalanced quotes. */
+ * "..." with \n \r \t \b \a \xHH escapes, '...' with \'; a closing quote ends its word. Words are
+ * copied into the arena by try allocations. Returns the number of words, KV_LINE_QUOTES for
+ * unbalanced quotes, KV_LINE_MEMORY when the arena is exhausted. */
+#define KV_LINE_QUOTES (-1)
+#define KV_LINE_MEMORY (-2)
 int kv_parse_line(struct kv_slice line, struct kv_arena *arena, struct kv_slice **argv);
 
 /* How a kv_partial gets blocks for large arguments: proto/ does not know what a block is. */
