@@ -88,7 +88,10 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     kv_config_attach(c, e);
     kv_engine_set_hooks(e, &hooks);
     kv_info_init(program);
+    /* Before anybody can connect: whoever sees the server may also end it. */
+    kv_signals_init(e, "");
     if (open_sockets(e) != KV_OK) {
+        kv_signals_release();
         kv_engine_destroy(e);
         return 1;
     }
