@@ -153,6 +153,14 @@ def test_standard_input(tmp_path):
         wait_until(path.exists)
         import redis
         client = redis.Redis(unix_socket_path=str(path))
+
+        def answers():
+            try:
+                return client.ping()
+            except redis.ConnectionError:  # the file is there before the socket listens
+                return False
+
+        wait_until(answers)
         assert client.config_get("hz", "timeout") == {"hz": "30", "timeout": "5"}
         client.close()
     finally:

@@ -191,6 +191,11 @@ def info_field(conn, section, name):
 @pytest.mark.kvik_only
 def test_queue_memory_is_counted_and_given_back(raw, connect):
     other = connect()
+    # Connections of earlier tests must be gone, with what they held.
+    deadline = time.monotonic() + 5 * TIME_SCALE
+    while info_field(raw, "clients", b"connected_clients") != 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     before = info_field(raw, "memory", b"used_memory")
     other.send(encode("MULTI") + b"".join(encode("SET", "k%d" % n, "x" * 1000) for n in range(3000)))
     other.expect(b"+OK\r\n" + b"+QUEUED\r\n" * 3000)
