@@ -10,9 +10,10 @@
  *            key bytes
  *            value: bytes; int64 for KV_ENC_INT; an 8-byte pointer if KV_ENTRY_POINTER
  *
- * So 16 + 32 bytes make a block of 56, and 64 with a time to live. Fields are unaligned and read
- * with memcpy. The block's size is always kv_mem_block_size(kv_entry_size(e)): a change that would
- * alter the class moves the entry. The body is public because lookups inline the key comparison.
+ * So 16 + 32 bytes take 56, and 64 with a time to live: a block of 64 either way. Fields are
+ * unaligned and read with memcpy. The block's size is always kv_mem_block_size(kv_entry_size(e)): a
+ * change that would alter the class moves the entry. The body is public because lookups inline the
+ * key comparison.
  *
  * A string is embedded while the entry stays within KV_ENTRY_EMBED_MAX bytes, else it is a
  * kv_bigstr. That is layout; what OBJECT ENCODING reports is the encoding in byte 0.
