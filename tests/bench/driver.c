@@ -5,7 +5,7 @@
  * Each thread is attached to a worker, owns a few virtual clients and feeds them pipelines of SET
  * and GET that were built beforehand, over all keys (uniform), one key (one) or GET only (read).
  * Printed: commands per second, how often locks were not free, parked connections, and the engine's
- * own longest lock hold. tests/bench/bench.py runs it with one and with two threads and compares.
+ * own longest lock hold. Compare a run with one thread and a run with two.
  */
 #include "base/clock.h"
 #include "cmd/table.h"
