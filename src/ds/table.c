@@ -56,9 +56,9 @@
 #define MERGED_MAX (BUCKETS_SPLIT * KV_TABLE_SLOTS / 2)
 #define ITEMS_PER_INDEX_MIN 64u /* below, the directory does not double */
 
-#define SIDE_MARK                                                                                  \
-    ((uint64_t)1)          /* in a slot, while its segment splits: it goes to the upper half       \
-                            */
+/* In a slot, while its segment splits: the item goes to the upper half. */
+#define SIDE_MARK ((uint64_t)1)
+
 #define SCAN_BUCKETS 1024u /* a scan's allowance beyond `count` */
 #define RANDOM_TRIES 128
 
