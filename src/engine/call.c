@@ -155,14 +155,6 @@ bool kv_call_int_range(struct kv_call *call, int arg, int64_t min, int64_t max, 
     return false;
 }
 
-bool kv_call_double(struct kv_call *call, int arg, double *out)
-{
-    if (kv_double_parse(call->argv[arg], out))
-        return true;
-    kv_call_not_float(call);
-    return false;
-}
-
 bool kv_call_ldouble(struct kv_call *call, int arg, long double *out)
 {
     if (kv_ldouble_parse(call->argv[arg], out))
@@ -209,11 +201,6 @@ void kv_call_propagate(struct kv_call *call, const struct kv_slice *argv, int ar
     call->flags |= KV_CALL_PROPAGATED;
     if (kv_stream_active(&call->engine->stream))
         kv_stream_add(call->worker, call->view.db, argv, argc);
-}
-
-void kv_call_propagate_none(struct kv_call *call)
-{
-    call->flags |= KV_CALL_PROPAGATED;
 }
 
 void kv_call_propagate_del(struct kv_call *call, const struct kv_key *key)

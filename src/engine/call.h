@@ -7,7 +7,7 @@
  *
  * Propagation: when call->view.dirty grew and the command has the flag `write`, the command line
  * goes to the change stream as it came, unless the function gave another form with
- * kv_call_propagate (or none). The form must be deterministic: absolute expiry times, results
+ * kv_call_propagate. The form must be deterministic: absolute expiry times, results
  * instead of relative or random inputs.
  */
 #ifndef KV_ENGINE_CALL_H
@@ -68,7 +68,6 @@ void kv_call_help(struct kv_call *call, const char *const *lines);
 bool kv_call_int(struct kv_call *call, int arg, int64_t *out) KV_MUST_CHECK;
 bool kv_call_int_range(struct kv_call *call, int arg, int64_t min, int64_t max,
                        int64_t *out) KV_MUST_CHECK; /* "ERR value is out of range, ..." */
-bool kv_call_double(struct kv_call *call, int arg, double *out) KV_MUST_CHECK;
 bool kv_call_ldouble(struct kv_call *call, int arg, long double *out) KV_MUST_CHECK;
 
 /* True when the entry is NULL or a string; else WRONGTYPE is replied. */
@@ -94,7 +93,6 @@ void kv_call_reply_string(struct kv_call *call, const struct kv_entry *e);
 /* Adds one command line to what goes to the change stream instead of the command as it came. May be
  * called several times. Arguments are copied when there is a reader, else nothing happens. */
 void kv_call_propagate(struct kv_call *call, const struct kv_slice *argv, int argc);
-void kv_call_propagate_none(struct kv_call *call);
 /* Convenience: name, key and up to two more words. */
 void kv_call_propagate_del(struct kv_call *call, const struct kv_key *key);
 

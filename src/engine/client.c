@@ -177,8 +177,6 @@ void kv_client_free(struct kv_client *c)
     kv_tx_discard(c);
     kv_tx_unwatch_all(c);
     KV_ASSERT(c->tx == NULL);
-    if (c->flags & KV_CLIENT_QUEUED_FLUSH)
-        remove_from(&w->flush_list, c, offsetof(struct kv_client, queue_next));
     if (c->flags & KV_CLIENT_QUEUED_CLOSE)
         remove_from(&w->close_list, c, offsetof(struct kv_client, close_next));
     free_input(c);
@@ -245,15 +243,6 @@ size_t kv_client_memory(const struct kv_client *c)
 }
 
 /* --- output --- */
-
-void kv_client_queue_flush(struct kv_client *c)
-{
-    if (c->flags & (KV_CLIENT_QUEUED_FLUSH | KV_CLIENT_VIRTUAL))
-        return;
-    c->flags |= KV_CLIENT_QUEUED_FLUSH;
-    c->queue_next = c->worker->flush_list;
-    c->worker->flush_list = c;
-}
 
 bool kv_client_interest(struct kv_client *c, bool read, bool write)
 {
@@ -370,9 +359,8 @@ void kv_client_move(struct kv_client *c, struct kv_worker *to)
 {
     struct kv_worker *from = c->worker;
     KV_ASSERT(to != from);
-    KV_ASSERT(!(c->flags &
-                (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | KV_CLIENT_CLOSE_NOW |
-                 KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_FLUSH)));
+    KV_ASSERT(!(c->flags & (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING |
+                            KV_CLIENT_CLOSE_NOW | KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT)));
     KV_ASSERT(kv_out_pending(&c->out) == 0);
     kv_out_release(&c->out);
     kv_loop_forget(from->loop, &c->io);

@@ -31,7 +31,6 @@ enum kv_client_flags {
     KV_CLIENT_WRITE_WAIT = 1u << 13,   /* the socket takes no more: waits for writability */
     KV_CLIENT_VIRTUAL = 1u << 14,      /* no socket: fed and read by the library's user */
     KV_CLIENT_READ_OFF = 1u << 15,     /* read interest taken back while suspended */
-    KV_CLIENT_QUEUED_FLUSH = 1u << 16, /* in the worker's list of outputs to send */
     KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
     KV_CLIENT_APPLY = 1u << 19,        /* applies a change stream: nothing is due for it */
     KV_CLIENT_RESUMING = 1u << 18,     /* in the worker's list of those to run again */
@@ -61,7 +60,6 @@ struct kv_client {
 
     struct kv_tx *tx;                        /* MULTI queue and watches; NULL without either */
     struct kv_client *next, *prev;           /* the worker's list of clients */
-    struct kv_client *queue_next;            /* flush list */
     struct kv_client *close_next;            /* close list */
     struct kv_client *resume_next;           /* resume list */
     struct kv_client *park_next, *park_prev; /* the worker's list of those parked at shards */

@@ -160,14 +160,6 @@ static void note_db(struct kv_stream_buffer *b, uint32_t db)
     b->last_db = db;
 }
 
-void kv_stream_add_raw(struct kv_worker *w, uint32_t db, const char *bytes, size_t len)
-{
-    struct kv_stream_buffer *b = &w->stream;
-    note_db(b, db);
-    memcpy(buffer_space(b, len), bytes, len);
-    b->len += len;
-}
-
 void kv_stream_add(struct kv_worker *w, uint32_t db, const struct kv_slice *argv, int argc)
 {
     struct kv_stream_buffer *b = &w->stream;

@@ -81,7 +81,6 @@ void kv_stream_grow(struct kv_engine *e, size_t input_bytes, uint32_t commands);
 
 /* Adds one line to the worker's buffer. */
 void kv_stream_add(struct kv_worker *w, uint32_t db, const struct kv_slice *argv, int argc);
-void kv_stream_add_raw(struct kv_worker *w, uint32_t db, const char *bytes, size_t len);
 
 /* Reserves, copies, publishes what was collected; locks are still held. */
 void kv_stream_publish(struct kv_worker *w);

@@ -1,6 +1,6 @@
 /* A worker: one thread with its loop, clients, memory for commands and counters.
  *
- * A round: send what is queued, close what is to be closed, wait for events, stop point, drain the
+ * A round: close what is to be closed, wait for events, stop point, drain the
  * inbox, run what was parked and may go on, handle events, periodic work. Between two rounds, and
  * while it waits, a worker touches nothing of its clients: that is the loop boundary at which the
  * world can be stopped.
@@ -217,15 +217,8 @@ void kv_worker_drain(struct kv_worker *w)
 
 /* --- the round --- */
 
-static void flush_and_close(struct kv_worker *w)
+static void close_queued(struct kv_worker *w)
 {
-    while (w->flush_list != NULL) {
-        struct kv_client *c = w->flush_list;
-        w->flush_list = c->queue_next;
-        c->flags &= ~(uint32_t)KV_CLIENT_QUEUED_FLUSH;
-        if (!(c->flags & KV_CLIENT_WRITE_WAIT) && kv_client_send(c))
-            kv_client_check_limits(c);
-    }
     while (w->close_list != NULL) {
         struct kv_client *c = w->close_list;
         w->close_list = c->close_next;
@@ -250,7 +243,7 @@ static void read_clock(struct kv_worker *w)
 void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
-    flush_and_close(w);
+    close_queued(w);
     if (w->resume_first != NULL || w->gate_phase || !kv_inbox_empty(&w->inbox))
         timeout_ms = 0;
 
@@ -303,7 +296,7 @@ void kv_worker_attach(struct kv_worker *w)
 /* From here on the thread touches nothing: an exclusive command need not wait for it. */
 void kv_worker_detach(struct kv_worker *w)
 {
-    flush_and_close(w);
+    close_queued(w);
     atomic_store(&w->waiting, 1);
     kv_this_worker = NULL;
 }

@@ -109,7 +109,6 @@ struct kv_worker {
 
     struct kv_client *clients; /* all, newest first */
     uint32_t client_count;
-    struct kv_client *flush_list;      /* outputs to send before waiting */
     struct kv_client *close_list;      /* to close at the boundary */
     struct kv_client *shard_waiters;   /* parked at shards (park_next, park_prev) */
     struct kv_waitlist gate_waiters;   /* parked at the gate; under its mutex */
@@ -222,7 +221,6 @@ void kv_client_link(struct kv_worker *w, struct kv_client *c);
 void kv_client_unlink(struct kv_client *c);
 void kv_client_unpark(struct kv_client *c); /* out of whatever queue it waits in */
 bool kv_client_send(struct kv_client *c);   /* false: the client was marked for closing */
-void kv_client_queue_flush(struct kv_client *c);
 void kv_client_check_limits(struct kv_client *c);
 bool kv_client_interest(struct kv_client *c, bool read, bool write);
 void kv_client_move(struct kv_client *c, struct kv_worker *to);
