@@ -93,16 +93,22 @@ void kv_info_server(struct kv_engine *e, struct kv_text *out)
     write_listeners(o, out);
 }
 
-static void count_watching(struct kv_client *c, void *arg)
+struct client_counts {
+    uint64_t watching; /* with a WATCH */
+    uint64_t blocked;  /* waiting for the end of CLIENT PAUSE */
+};
+
+static void count_client(struct kv_client *c, void *arg)
 {
-    uint64_t *watching = arg;
-    *watching += kv_client_watch_count(c) > 0;
+    struct client_counts *counts = arg;
+    counts->watching += kv_client_watch_count(c) > 0;
+    counts->blocked += (c->flags & KV_CLIENT_PAUSED) != 0;
 }
 
 void kv_info_clients(struct kv_engine *e, struct kv_text *out)
 {
-    uint64_t watching = 0;
-    kv_engine_each_client(e, count_watching, &watching);
+    struct client_counts counts = {0};
+    kv_engine_each_client(e, count_client, &counts);
     kv_text_printf(out,
                    "connected_clients:%llu\r\n"
                    "cluster_connections:0\r\n"
@@ -113,7 +119,7 @@ void kv_info_clients(struct kv_engine *e, struct kv_text *out)
                    (unsigned long long)KV_ENGINE_STAT(e, input_buffer_max),
                    (unsigned long long)KV_ENGINE_STAT(e, output_buffer_max));
     kv_text_printf(out,
-                   "blocked_clients:0\r\n"
+                   "blocked_clients:%llu\r\n"
                    "tracking_clients:0\r\n"
                    "pubsub_clients:0\r\n"
                    "watching_clients:%llu\r\n"
@@ -121,7 +127,7 @@ void kv_info_clients(struct kv_engine *e, struct kv_text *out)
                    "total_watched_keys:%llu\r\n"
                    "total_blocking_keys:0\r\n"
                    "total_blocking_keys_on_nokey:0\r\n",
-                   (unsigned long long)watching,
+                   (unsigned long long)counts.blocked, (unsigned long long)counts.watching,
                    (unsigned long long)kv_store_watched_keys(kv_engine_store(e)));
 }
 

@@ -44,7 +44,9 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
                        "sync_partial_err:0\n"
                        "expired_subkeys:0\n");
     write_count(out, "expired_keys", KV_STORE_STAT(e, expired_keys));
-    kv_info_fixed(out, "expired_stale_perc:0.00\n");
+    kv_info_fixed(out, "expired_stale_perc:0.00\n"
+                       "expired_time_cap_reached_count:0\n");
+    write_count(out, "expire_cycle_cpu_milliseconds", KV_ENGINE_STAT(e, expire_ns) / 1000000);
     write_count(out, "evicted_keys", KV_STORE_STAT(e, evicted_keys));
     kv_info_fixed(out, "evicted_clients:0\n"
                        "evicted_scripts:0\n"
@@ -71,6 +73,12 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
                        "unexpected_error_replies:0\n");
     write_count(out, "total_error_replies", KV_ENGINE_STAT(e, error_replies));
     kv_info_fixed(out, "dump_payload_sanitizations:0\n");
+    write_count(out, "total_reads_processed", KV_ENGINE_STAT(e, reads));
+    write_count(out, "total_writes_processed", KV_ENGINE_STAT(e, writes));
+    kv_info_fixed(out, "io_threaded_reads_processed:0\n"
+                       "io_threaded_writes_processed:0\n"
+                       "reply_buffer_shrinks:0\n"
+                       "reply_buffer_expands:0\n");
     write_count(out, "client_query_buffer_limit_disconnections",
                 KV_ENGINE_STAT(e, query_buffer_limit_disconnections));
     write_count(out, "client_output_buffer_limit_disconnections",

@@ -31,8 +31,9 @@ static const struct {
     uint32_t flag;
     char letter;
 } flag_letters[] = {
-    {KV_CLIENT_MULTI, 'x'}, {KV_CLIENT_CLOSE_AFTER, 'c'}, {KV_CLIENT_CLOSE_NOW, 'A'},
-    {KV_CLIENT_UNIX, 'U'},  {KV_CLIENT_NO_EVICT, 'e'},    {KV_CLIENT_NO_TOUCH, 'T'},
+    {KV_CLIENT_MULTI, 'x'},    {KV_CLIENT_CLOSE_AFTER, 'c'}, {KV_CLIENT_CLOSE_NOW, 'A'},
+    {KV_CLIENT_PAUSED, 'b'},   {KV_CLIENT_UNIX, 'U'},        {KV_CLIENT_NO_EVICT, 'e'},
+    {KV_CLIENT_NO_TOUCH, 'T'},
 };
 
 #define FLAG_TEXT_MAX (KV_ARRAY_LEN(flag_letters) + 1)

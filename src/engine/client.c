@@ -289,6 +289,7 @@ static bool write_out(struct kv_client *c, bool *full)
         c->bytes_out += sent;
         c->active_ms = c->worker->round_ms;
         kv_stat_add(&c->worker->stats.net_output_bytes, sent);
+        kv_stat_add(&c->worker->stats.writes, 1);
         round += sent;
         if (round >= WRITE_ROUND_BYTES && kv_out_pending(&c->out) > 0) {
             *full = true; /* not really: the loop reports it writable in the next round */

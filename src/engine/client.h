@@ -9,6 +9,7 @@
 #include "net/loop.h"
 #include "proto/out.h"
 #include "proto/parse.h"
+#include <assert.h>
 #include <stdatomic.h>
 
 struct kv_worker;
@@ -39,9 +40,9 @@ enum kv_client_flags {
 /* Where a connection waits while KV_CLIENT_PARKED. */
 enum kv_park { KV_PARK_NONE = 0, KV_PARK_SHARD, KV_PARK_GATE, KV_PARK_ALONE, KV_PARK_STREAM };
 
+/* The fields that every command touches come first, within four cache lines. */
 struct kv_client {
     struct kv_io io;          /* socket; io.fd is -1 for a virtual client */
-    uint64_t id;              /* CLIENT ID: never reused, ascending */
     struct kv_worker *worker; /* owner */
     uint32_t flags;           /* enum kv_client_flags */
     uint32_t db;              /* selected database */
@@ -58,7 +59,14 @@ struct kv_client {
 
     struct kv_out out; /* replies on their way */
 
+    int64_t active_ms;                 /* wall time of the last command or bytes */
+    int64_t soft_since_ms;             /* over the soft output limit since; 0 = not */
+    const struct kv_command *last_cmd; /* for CLIENT LIST; NULL before the first */
+    uint64_t commands;                 /* tot-cmds */
+    uint64_t bytes_in, bytes_out;      /* tot-net-in, tot-net-out */
+
     struct kv_tx *tx;                        /* MULTI queue and watches; NULL without either */
+    uint64_t id;                             /* CLIENT ID: never reused, ascending */
     struct kv_client *next, *prev;           /* the worker's list of clients */
     struct kv_client *close_next;            /* close list */
     struct kv_client *resume_next;           /* resume list */
@@ -71,13 +79,10 @@ struct kv_client {
     char *peer;                   /* "127.0.0.1:4711", "[::1]:4711" or the unix path; strlen + 1 */
     char *local;                  /* own address, likewise */
     int64_t created_ms;           /* wall time */
-    int64_t active_ms;            /* wall time of the last command or bytes */
-    int64_t soft_since_ms;        /* over the soft output limit since; 0 = not */
-    const struct kv_command *last_cmd; /* for CLIENT LIST; NULL before the first */
-    uint64_t commands;                 /* tot-cmds */
-    uint64_t bytes_in, bytes_out;      /* tot-net-in, tot-net-out */
-    void *user_data;                   /* of a virtual client's owner */
+    void *user_data;              /* of a virtual client's owner */
 };
+
+static_assert(offsetof(struct kv_client, tx) <= 4 * KV_CACHE_LINE, "hot fields come first");
 
 /* Bytes held for this client (tot-mem): structure, input, output, transaction. */
 size_t kv_client_memory(const struct kv_client *c);

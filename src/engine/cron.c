@@ -61,9 +61,10 @@ static bool expire_slice(struct kv_worker *w, uint32_t shard, bool *busy)
         &view, shard, start + kv_clock_ns_to_ticks(KV_EXPIRE_SLICE_NS), &more);
     w->now_ticks = kv_clock_ticks();
     kv_release(w, KV_HOLD_SHARDS);
-    if (removed > 0) {
-        kv_stat_max(&w->store_stats.slice_ns_max, kv_clock_ticks_to_ns(w->now_ticks - start));
-    }
+    uint64_t slice_ns = kv_clock_ticks_to_ns(w->now_ticks - start);
+    kv_stat_add(&w->stats.expire_ns, slice_ns);
+    if (removed > 0)
+        kv_stat_max(&w->store_stats.slice_ns_max, slice_ns);
     return more;
 }
 

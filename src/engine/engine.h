@@ -60,6 +60,8 @@ struct kv_worker_stats {
     kv_stat rejected_connections; /* over maxclients */
     kv_stat clients;              /* connected now */
     kv_stat net_input_bytes, net_output_bytes;
+    kv_stat expire_ns;               /* time spent in expiry slices */
+    kv_stat reads, writes;           /* calls that moved bytes from or to a socket */
     kv_stat loops;                   /* iterations of the event loop */
     kv_stat busy_ns;                 /* time outside waiting */
     kv_stat batches, batch_commands; /* look-ahead batches and what ran in them */

@@ -287,6 +287,7 @@ static ssize_t read_input(struct kv_client *c)
     c->bytes_in += len;
     c->active_ms = w->round_ms;
     kv_stat_add(&w->stats.net_input_bytes, len);
+    kv_stat_add(&w->stats.reads, 1);
     if (direct > 0) {
         size_t filled = KV_MIN(len, direct);
         kv_partial_filled(c->partial, filled);

@@ -103,6 +103,14 @@ void kv_loop_run(struct kv_loop *l)
         struct kv_io *io = l->events[i].data.ptr;
         if (io == NULL)
             continue;
+        /* The next one is likely to have left the cache since its last event. */
+        if (i + 1 < l->event_count && l->events[i + 1].data.ptr != NULL) {
+            const char *next = l->events[i + 1].data.ptr;
+            KV_PREFETCH(next);
+            KV_PREFETCH(next + KV_CACHE_LINE);
+            KV_PREFETCH(next + 2 * KV_CACHE_LINE);
+            KV_PREFETCH(next + 3 * KV_CACHE_LINE);
+        }
         uint32_t e = l->events[i].events;
         uint32_t ready = 0;
         if (e & EPOLLIN)

@@ -135,6 +135,7 @@ static enum kv_err prepare(struct kv_config *c, struct kv_options *o)
 int main(int argc, char **argv)
 {
     struct kv_options options;
+    kv_start_std_descriptors();
     kv_mem_init();
     kv_clock_init();
     tzset();

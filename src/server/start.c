@@ -42,6 +42,16 @@ static void print_help(void)
           stdout);
 }
 
+void kv_start_std_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 bool kv_start_answer(int argc, char *const *argv)
 {
     if (argc < 2)

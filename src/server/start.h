@@ -4,6 +4,10 @@
 
 #include "admin/config.h"
 
+/* Opens /dev/null for standard input, output and error where they are closed, so that no socket
+ * gets their numbers. Before anything is opened. */
+void kv_start_std_descriptors(void);
+
 /* Answers --version and --help; true when that was all (exit status 0). */
 bool kv_start_answer(int argc, char *const *argv);
 
