@@ -25,14 +25,16 @@
 #define KV_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define KV_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* Asks for a cache line. Not __builtin_prefetch: to gcc that has no effect, so a function that only
- * prefetches counts as pure and link-time optimisation deletes the calls to it. */
+/* Asks for a cache line; _OWN: to write to it, taking it from other cores. Not __builtin_prefetch:
+ * to gcc that has no effect, so a function that only prefetches counts as pure and link-time
+ * optimisation deletes the calls to it. */
 #if defined(__x86_64__)
 #define KV_PREFETCH(p) __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)(p)))
+#define KV_PREFETCH_OWN(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #else
 #define KV_PREFETCH(p) __builtin_prefetch((p), 0, 3)
+#define KV_PREFETCH_OWN(p) __builtin_prefetch((p), 1, 3)
 #endif
-#define KV_PREFETCH_WRITE(p) KV_PREFETCH(p)
 
 #if defined(__SANITIZE_THREAD__)
 #define KV_TSAN 1

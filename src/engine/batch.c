@@ -21,6 +21,15 @@ void kv_batch_prefetch(struct kv_worker *w, const struct kv_planned *p)
         kv_store_prefetch_bucket(&w->call.view, p->keys[i].hash);
 }
 
+/* The lock's line was last written by whichever worker used the shard: half a batch would be spent
+ * on fetching such lines one after the other. */
+void kv_batch_prefetch_locks(struct kv_worker *w, const struct kv_planned *p)
+{
+    const struct kv_engine *e = w->engine;
+    for (int i = 0; i < p->key_count && i < PREFETCH_KEYS; i++)
+        KV_PREFETCH_OWN(&e->locks[kv_store_shard_of(e->store, p->keys[i].hash)]);
+}
+
 static bool lock_batch(struct kv_client *c, uint32_t n)
 {
     struct kv_worker *w = c->worker;
@@ -42,9 +51,8 @@ static bool lock_batch(struct kv_client *c, uint32_t n)
         kv_stream_settle(w);
         return false;
     }
-    if (KV_LIKELY(kv_lockset_try(e, &w->locks)))
+    if (KV_LIKELY(kv_spin_for_locks(w)))
         return true;
-    kv_stat_add(&w->stats.lock_spins, 1);
     kv_gate_leave(w);
     kv_stream_settle(w);
     return false;
@@ -60,7 +68,7 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
     w->now_ms = kv_worker_wall_ms(w, w->now_ticks);
     w->call.view.db = c->db;
     w->call.block = NULL;
-    if (w->engine->multi)
+    if (n > 1)
         for (uint32_t i = 0; i < n; i++)
             kv_batch_prefetch(w, &w->plan[i]);
     if (n > 1)

@@ -32,7 +32,7 @@ bool kv_park_at_shard(struct kv_client *c, uint32_t shard)
     return true;
 }
 
-static bool spin_for_locks(struct kv_worker *w)
+bool kv_spin_for_locks(struct kv_worker *w)
 {
     struct kv_engine *e = w->engine;
     if (KV_LIKELY(kv_lockset_try(e, &w->locks)))
@@ -41,7 +41,12 @@ static bool spin_for_locks(struct kv_worker *w)
     uint64_t give_up = kv_clock_ticks() + kv_clock_ns_to_ticks(KV_LOCK_SPIN_NS);
     do {
         __builtin_ia32_pause();
-        if (kv_lockset_try(e, &w->locks))
+        /* An exclusive command waits for us: collecting locks is over. */
+        if (atomic_load_explicit(&e->gate.closed, memory_order_relaxed) != 0)
+            return false;
+        /* Looking does not take the line from its holder; trying would. */
+        if (atomic_load_explicit(&e->locks[w->locks.busy].word, memory_order_relaxed) == 0 &&
+            kv_lockset_try(e, &w->locks))
             return true;
     } while (kv_clock_ticks() < give_up);
     return false;
@@ -58,7 +63,7 @@ static enum kv_hold acquire_shards(struct kv_client *c, bool lock)
             }
             continue;
         }
-        if (!lock || spin_for_locks(w))
+        if (!lock || kv_spin_for_locks(w))
             return KV_HOLD_SHARDS;
         kv_gate_leave(w);
         if (kv_park_at_shard(c, w->locks.busy))

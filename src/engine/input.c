@@ -99,10 +99,8 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
             *single = true;
             break;
         }
-        /* A table's directory may be freed by whoever has the shard: with several workers it is
-         * looked at under the locks only (kv_batch_run). */
-        if (!e->multi)
-            kv_batch_prefetch(w, p);
+        if (e->multi)
+            kv_batch_prefetch_locks(w, p);
         n++;
         pos = p->request.next;
         if (pos == end) {

@@ -249,6 +249,7 @@ enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n);
 /* Requests the buckets of a planned command's keys from memory. Its shards are held, or there is
  * one worker only. */
+void kv_batch_prefetch_locks(struct kv_worker *w, const struct kv_planned *p);
 void kv_batch_prefetch(struct kv_worker *w, const struct kv_planned *p);
 
 /* tx.c */
@@ -263,6 +264,7 @@ enum kv_hold { KV_HOLD_PARKED, KV_HOLD_NONE, KV_HOLD_SHARDS, KV_HOLD_ALONE, KV_H
 enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode);
 void kv_release(struct kv_worker *w, enum kv_hold hold);
 /* Parks a client at a busy shard; false when it is free again. */
+bool kv_spin_for_locks(struct kv_worker *w); /* tries w->locks for at most KV_LOCK_SPIN_NS */
 bool kv_park_at_shard(struct kv_client *c, uint32_t shard);
 /* False: the change stream is full, the client is parked for space. */
 bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands);

@@ -161,8 +161,8 @@ void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
     const struct kv_table_bucket *bucket = &kv_table_word_buckets(word)[kv_table_home(word, tag)];
     for (unsigned set = kv_table_match(bucket, tag); set != 0; set &= set - 1) {
         const char *item = kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]);
-        KV_PREFETCH_WRITE(item);
-        KV_PREFETCH_WRITE(item + KV_CACHE_LINE);
+        KV_PREFETCH(item);
+        KV_PREFETCH(item + KV_CACHE_LINE);
     }
 }
 

@@ -1,6 +1,6 @@
 /* In-process driver: feeds request bytes through parse and execute, without sockets.
  *
- *     driver [threads] [uniform|one|read] [seconds] [keys] [pipeline]
+ *     driver [threads] [uniform|one|read] [seconds] [keys] [pipeline] [shards]
  *
  * Each thread is attached to a worker, owns a few virtual clients and feeds them pipelines of SET
  * and GET that were built beforehand, over all keys (uniform), one key (one) or GET only (read).
@@ -129,6 +129,7 @@ int main(int argc, char **argv)
     double seconds = argc > 3 ? atof(argv[3]) : 3;
     uint64_t keys = argc > 4 ? strtoull(argv[4], NULL, 10) : 100000;
     int pipeline = argc > 5 ? atoi(argv[5]) : 50;
+    options.shards = argc > 6 ? (uint32_t)atoi(argv[6]) : 0;
     struct kv_engine *e = kv_engine_create(&options, &kv_command_table);
     struct load loads[KV_WORKERS_MAX] = {0};
     for (uint32_t i = 0; i < options.threads; i++)
