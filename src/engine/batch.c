@@ -1,13 +1,13 @@
 /* Look-ahead batches: several plain keyed commands of one connection under one set of locks.
  *
  * Why: a command's time goes into cache misses (bucket, entry) and into taking locks. With up to 16
- * commands parsed ahead, all buckets are requested from memory at once (with one worker while the
- * rest is still being parsed, else as soon as the locks are held), then all entries, and the locks
- * are taken once. The order of commands of the connection is kept, and a batch is atomic as a
- * whole, which is more than was asked for.
+ * commands parsed ahead, the lines of their locks are requested while the rest is still being
+ * parsed, the locks are taken once, and then all buckets and all entries are requested from memory
+ * together. The order of commands of the connection is kept, and a batch is atomic as a whole,
+ * which is more than was asked for.
  *
  * A batch gives its locks back after 50 us; what has not run then is planned again. When not all
- * locks are free at once, nothing has happened and the caller runs one command at a time.
+ * locks are free within 5 us, nothing has happened and the caller runs one command at a time.
  * Permissions, database and existence are decided at execution: planning only reads names and keys.
  */
 #include "base/clock.h"
