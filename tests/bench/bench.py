@@ -57,6 +57,7 @@ WORKLOADS = [
     Workload("set-8192b-500k-p16", "set", 500_000, 8192, 16, 400_000, 1.00),
     Workload("mget1000-5m", "mget", 5_000_000, 32, 1, 3_000, 0.50, clients=10),
 ]
+SETTLE_SECONDS = 4  # for both servers: allocators give freed pages back with a delay
 MEMORY = ["memory", "memory-ttl", "memory-refresh"]
 
 
@@ -201,7 +202,7 @@ class Bench:
         server.redis().flushall()
         before = resident_bytes(server.pid)
         self.fill(server, keys, 32, ttl)
-        time.sleep(0.5)
+        time.sleep(SETTLE_SECONDS)
         per_key = (resident_bytes(server.pid) - before) / keys - KEY_BYTES - 32
         server.stop()
         return per_key
