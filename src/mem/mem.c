@@ -716,6 +716,65 @@ static void verify_classes(void)
 
 #endif
 
+void kv_mem_thread_name(const char *name)
+{
+    (void)name;
+}
+
+void kv_mem_trim(void)
+{
+}
+
+void kv_mem_publish(void)
+{
+}
+
+int64_t kv_mem_used_published(void)
+{
+    return kv_mem_used_total() - kv_mem_used(KV_MEM_STREAM);
+}
+
+void kv_mem_report_read(struct kv_mem_report *out)
+{
+    *out = (struct kv_mem_report){0};
+    for (unsigned i = 0; i < KV_MEM_OWNER_COUNT; i++)
+        out->used[i] = kv_mem_used((enum kv_mem_owner)i);
+    out->used_total = kv_mem_used_total();
+    out->rss_bytes = read_rss_bytes();
+}
+
+void kv_mem_cache_each(void (*visit)(void *arg, const char *thread,
+                                     const struct kv_mem_cache_stats *stats),
+                       void *arg)
+{
+    (void)visit;
+    (void)arg;
+}
+
+uint64_t kv_mem_evacuation_begin(void)
+{
+    return 0;
+}
+
+void kv_mem_evacuation_end(void)
+{
+}
+
+bool kv_mem_evacuates(const void *ptr, size_t size)
+{
+    return kv_mem_block_size(size) != 0 && ((uintptr_t)ptr >> 4) % 8 == 0;
+}
+
+void *kv_mem_try_move(void *ptr, size_t size, enum kv_mem_owner owner)
+{
+    void *moved = kv_mem_try_alloc(size, owner);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, ptr, kv_mem_block_size(size));
+    kv_mem_free(ptr, size, owner);
+    return moved;
+}
+
 void kv_mem_init(void)
 {
     KV_ASSERT(!ready);

@@ -93,25 +93,95 @@ char *kv_mem_strdup(const char *bytes, size_t len, enum kv_mem_owner owner);
 
 /* Once, before any other call, on the main thread. */
 void kv_mem_init(void);
+
+/* Before a thread ends: its cached blocks go back to the slabs, its totals are kept. */
 void kv_mem_thread_exit(void);
 
-/* Sums over live slots and ended threads. Not for hot paths. */
+/* Names the calling thread in the reports below ("worker-0"); at most 15 bytes are kept. */
+void kv_mem_thread_name(const char *name);
+
+/* Periodic work of each thread that allocates: gives back what its cache has not used since the
+ * last call but one. Call it about ten times a second; cheap when nothing is idle. */
+void kv_mem_trim(void);
+
+/* Periodic work of the main thread: peak, the allocator's clock, pages of slabs that have been
+ * empty for a second. */
+void kv_mem_sample(void);
+
+/* --- sums over live slots and ended threads; not for hot paths, any thread --- */
 int64_t kv_mem_used(enum kv_mem_owner owner);
 int64_t kv_mem_used_total(void);
 /* Keyspace, tables, indexes: what used_memory_dataset reports. */
 int64_t kv_mem_used_dataset(void);
 uint64_t kv_mem_peak(void); /* highest kv_mem_used_total seen by kv_mem_sample */
 void kv_mem_peak_reset(void);
-void kv_mem_sample(void); /* called by the main worker's periodic work */
 
-/* What the allocator and the system say, in bytes. */
+/* --- what maxmemory is compared with ---
+ * Every thread adds its change to one shared figure when it calls kv_mem_publish and the change has
+ * reached KV_MEM_PUBLISH_BYTES. The figure counts all owners but KV_MEM_STREAM. Between the calls
+ * of a thread it is off by at most KV_MEM_PUBLISH_BYTES and what the thread has changed since its
+ * last call: with n workers that publish after every batch, by n * (64 KiB + one batch). */
+#define KV_MEM_PUBLISH_BYTES ((int64_t)65536)
+void kv_mem_publish(void);
+int64_t kv_mem_used_published(void); /* one plain load */
+
+/* --- where resident memory is; any thread, takes the layer's locks one after the other --- */
+struct kv_mem_report {
+    int64_t used[KV_MEM_OWNER_COUNT]; /* live blocks by owner */
+    int64_t used_total;               /* their sum: small + large */
+    uint64_t small_bytes;             /* of it in slabs of ours */
+    uint64_t large_bytes;             /* of it from the allocator below */
+    uint64_t cached_bytes;            /* free blocks in thread caches */
+    uint64_t slab_free_bytes;         /* free blocks in slabs, pages touched */
+    uint64_t slab_unused_bytes;       /* ends of slabs, and empty slabs that still have pages */
+    uint64_t slab_untouched_bytes;    /* mapped, not resident */
+    uint64_t metadata_bytes;          /* of slabs, caches, and the allocator below */
+    uint64_t large_overhead_bytes;    /* allocator below: resident beyond large and metadata */
+    uint64_t image_bytes;             /* resident before kv_mem_init: program, libraries, stacks */
+    uint64_t huge_bytes;              /* of the slabs' memory advised to be huge pages */
+    uint64_t rss_bytes;               /* of the process; what the figures above should add up to */
+    uint64_t accounted_bytes;         /* what they do add up to */
+    uint64_t slabs, slabs_empty, chunks;
+};
+void kv_mem_report_read(struct kv_mem_report *out);
+
+/* One thread's cache of one class. */
+struct kv_mem_cache_stats {
+    uint32_t block_size;
+    uint32_t depth;   /* blocks cached now */
+    uint32_t limit;   /* most it may hold now */
+    uint64_t hits;    /* allocations, of which `refills` found the cache empty */
+    uint64_t refills; /* times a batch was fetched from slabs */
+    uint64_t flushes; /* times a batch was given back because the cache was full */
+};
+/* Visits every live thread and class that was ever used; under the slots' mutex: copy only. */
+void kv_mem_cache_each(void (*visit)(void *arg, const char *thread,
+                                     const struct kv_mem_cache_stats *stats),
+                       void *arg);
+
+/* --- evacuation: nearly empty slabs are emptied by moving their blocks ---
+ * One at a time: begin chooses slabs per class whose blocks fit into the free room of fuller ones;
+ * whoever can reach blocks asks kv_mem_evacuates for each and moves those; end forgets the choice.
+ * Between them no chosen slab gives out blocks. */
+/* Bytes that would come back; 0: nothing was worth it and nothing began. */
+uint64_t kv_mem_evacuation_begin(void);
+void kv_mem_evacuation_end(void);
+/* True when the block should move. Any thread that may touch the block. Budget 12 instructions for
+ * small blocks. Larger ones ask the allocator below. */
+bool kv_mem_evacuates(const void *ptr, size_t size);
+/* Copies a block to a better place and frees the old one, both past the thread's cache; the caller
+ * puts the new pointer in the place of the old. NULL: no place, nothing changed. */
+void *kv_mem_try_move(void *ptr, size_t size, enum kv_mem_owner owner) KV_MUST_CHECK;
+
+/* --- the allocator below and the system --- */
 struct kv_mem_system {
-    uint64_t allocated, active, resident, retained, metadata; /* jemalloc's statistics */
+    uint64_t allocated, active, resident, retained, metadata; /* both allocators together */
     uint64_t rss;                                             /* of the process */
 };
 void kv_mem_system_read(struct kv_mem_system *out);
 
-/* Returns unused pages to the system (MEMORY PURGE). */
+/* Returns unused pages to the system (MEMORY PURGE): the calling thread's cache, empty slabs, dirty
+ * pages below. Other threads' caches empty themselves by kv_mem_trim. */
 void kv_mem_purge(void);
 const char *kv_mem_allocator_name(void); /* "jemalloc-5.3.0", or "libc" in sanitizer builds */
 
