@@ -9,7 +9,7 @@
  *   the same with REFUSED                      only the default, which switches it off, is allowed
  *
  * Names, types, ranges and defaults follow Redis 8 (and 7.0 where 8 kept it), so that its
- * configuration files load unchanged. Kvik's own: threads, shards, lookahead, stream-ring-size.
+ * configuration files load unchanged. Kvik's own: threads, shards, lookahead, stream-ring-size, io-backend.
  * Differences on purpose: `save` is empty by default, since nothing is saved; the limits of
  * `databases` are the store's.
  *
@@ -64,6 +64,7 @@ static const char *const policies[] = {"volatile-lru",
                                        "allkeys-lrm",
                                        "noeviction",
                                        NULL};
+static const char *const backends[] = {"auto", "epoll", "io_uring", NULL};
 static const char *const fsyncs[] = {"everysec", "always", "no", NULL};
 static const char *const diskless[] = {"disabled", "on-empty-db", "swapdb", NULL};
 static const char *const oom_modes[] = {"no", "yes", "relative", "absolute", NULL};
@@ -83,6 +84,7 @@ const struct kv_directive kv_directives[] = {
     SPECIAL("bind", NULL, "* -::*", kv_parse_bind, HANDLED, FIXED),
     INT("port", NULL, "6379", 0, 65535, BUILT(port), FIXED),
     INT("tcp-backlog", NULL, "511", 0, MAX_INT, BUILT(tcp_backlog), FIXED),
+    ENUM("io-backend", NULL, "auto", backends, BUILT(io_backend), FIXED),
     INT("timeout", NULL, "0", 0, MAX_INT, BUILT(timeout_seconds)),
     INT("tcp-keepalive", NULL, "300", 0, MAX_INT, BUILT(tcp_keepalive_seconds)),
     TEXT("unixsocket", NULL, "", BUILT(unixsocket), FIXED),
@@ -98,7 +100,7 @@ const struct kv_directive kv_directives[] = {
     INT("socket-mark-id", NULL, "0", 0, UINT32_MAX, FIXED),
     INT("max-new-connections-per-cycle", NULL, "10", 1, 1000),
     INT("max-new-tls-connections-per-cycle", NULL, "1", 1, 1000),
-    ROW(KV_DIR_PERCENT, "maxmemory-clients", NULL, "0", REFUSED),
+    ROW(KV_DIR_PERCENT, "maxmemory-clients", NULL, "0", BUILT(maxmemory_clients)),
 
     /* execution: Kvik's own */
     SPECIAL("threads", NULL, "auto", kv_parse_threads, HANDLED, FIXED),
@@ -177,24 +179,25 @@ const struct kv_directive kv_directives[] = {
     INT("tls-session-cache-timeout", NULL, "300", 0, MAX_INT),
 
     /* memory and eviction */
-    MEM("maxmemory", NULL, "0", 0, MAX_LONG, REFUSED),
-    ENUM("maxmemory-policy", NULL, "noeviction", policies, HANDLED),
-    INT("maxmemory-samples", NULL, "5", 1, MAX_INT),
-    INT("maxmemory-eviction-tenacity", NULL, "10", 0, 100),
+    MEM("maxmemory", NULL, "0", 0, MAX_LONG, BUILT(maxmemory)),
+    ENUM("maxmemory-policy", NULL, "noeviction", policies, BUILT(maxmemory_policy)),
+    INT("maxmemory-samples", NULL, "5", 1, MAX_INT, BUILT(maxmemory_samples)),
+    INT("maxmemory-eviction-tenacity", NULL, "10", 0, 100, BUILT(maxmemory_tenacity)),
     INT("active-expire-effort", NULL, "1", 1, 10),
     INT("lfu-log-factor", NULL, "10", 0, MAX_INT, BUILT(lfu_log_factor)),
     INT("lfu-decay-time", NULL, "1", 0, MAX_INT, BUILT(lfu_decay_time)),
-    BOOL("lazyfree-lazy-eviction", NULL, "no"),
-    BOOL("lazyfree-lazy-expire", NULL, "no"),
-    BOOL("lazyfree-lazy-server-del", NULL, "no"),
-    BOOL("lazyfree-lazy-user-del", NULL, "no"),
+    BOOL("lazyfree-lazy-eviction", NULL, "no", BUILT(lazyfree_eviction)),
+    BOOL("lazyfree-lazy-expire", NULL, "no", BUILT(lazyfree_expire)),
+    BOOL("lazyfree-lazy-server-del", NULL, "no", BUILT(lazyfree_server_del)),
+    BOOL("lazyfree-lazy-user-del", NULL, "no", BUILT(lazyfree_user_del)),
     BOOL("lazyfree-lazy-user-flush", NULL, "no", BUILT(lazyfree_user_flush)),
-    BOOL("activedefrag", NULL, "no"),
-    MEM("active-defrag-ignore-bytes", NULL, "100mb", 1, MAX_LONG),
-    INT("active-defrag-threshold-lower", NULL, "10", 0, 1000),
-    INT("active-defrag-threshold-upper", NULL, "100", 0, 1000),
-    INT("active-defrag-cycle-min", NULL, "1", 1, 99),
-    INT("active-defrag-cycle-max", NULL, "25", 1, 99),
+    BOOL("activedefrag", NULL, "no", BUILT(active_defrag)),
+    MEM("active-defrag-ignore-bytes", NULL, "100mb", 1, MAX_LONG,
+        BUILT(defrag_ignore_bytes)),
+    INT("active-defrag-threshold-lower", NULL, "10", 0, 1000, BUILT(defrag_threshold_lower)),
+    INT("active-defrag-threshold-upper", NULL, "100", 0, 1000, BUILT(defrag_threshold_upper)),
+    INT("active-defrag-cycle-min", NULL, "1", 1, 99, BUILT(defrag_cycle_min)),
+    INT("active-defrag-cycle-max", NULL, "25", 1, 99, BUILT(defrag_cycle_max)),
     INT("active-defrag-max-scan-fields", NULL, "1000", 1, MAX_LONG),
 
     /* observation */

@@ -57,5 +57,13 @@ void kv_options_default(struct kv_options *o)
     o->active_expire = true;
     o->lfu_log_factor = 10;
     o->lfu_decay_time = 1;
+    o->maxmemory_policy = KV_POLICY_NOEVICTION;
+    o->maxmemory_samples = 5;
+    o->maxmemory_tenacity = 10;
+    o->defrag_ignore_bytes = 100 * MIB;
+    o->defrag_threshold_lower = 10;
+    o->defrag_threshold_upper = 100;
+    o->defrag_cycle_min = 1;
+    o->defrag_cycle_max = 25;
     o->stream_ring_bytes = 16 * MIB;
 }

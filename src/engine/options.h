@@ -11,6 +11,22 @@
 struct kv_config;
 #define KV_WORKERS_MAX 256 /* most threads */
 
+/* In the order of the names in admin/config_table.c. */
+enum kv_policy {
+    KV_POLICY_VOLATILE_LRU,
+    KV_POLICY_VOLATILE_LFU,
+    KV_POLICY_VOLATILE_RANDOM,
+    KV_POLICY_VOLATILE_TTL,
+    KV_POLICY_ALLKEYS_LRU,
+    KV_POLICY_ALLKEYS_LFU,
+    KV_POLICY_ALLKEYS_RANDOM,
+    KV_POLICY_VOLATILE_LRM, /* LRM: least recently modified; reading does not count */
+    KV_POLICY_ALLKEYS_LRM,
+    KV_POLICY_NOEVICTION,
+};
+
+enum kv_io_backend { KV_BACKEND_AUTO, KV_BACKEND_EPOLL, KV_BACKEND_IO_URING };
+
 enum kv_client_class { KV_CLASS_NORMAL, KV_CLASS_REPLICA, KV_CLASS_PUBSUB, KV_CLASS_COUNT };
 
 struct kv_output_limit {
@@ -30,6 +46,7 @@ struct kv_options {
     const char *unixsocket;  /* "" : none */
     uint32_t unixsocketperm; /* 0: leave */
     uint32_t tcp_backlog;    /* 511 */
+    uint32_t io_backend;     /* enum kv_io_backend */
     bool daemonize;
     const char *pidfile;
     const char *dir; /* "" : stay */
@@ -56,8 +73,19 @@ struct kv_options {
     bool lazyfree_user_flush;           /* FLUSHALL without word is ASYNC */
     bool active_expire;                 /* DEBUG SET-ACTIVE-EXPIRE */
     uint32_t lfu_log_factor, lfu_decay_time;
-    bool maxmemory_policy_lfu;  /* access clock counts frequency */
-    uint64_t stream_ring_bytes; /* change stream ring, 16 MiB; power of two */
+    uint64_t maxmemory;          /* bytes; 0: no limit */
+    uint32_t maxmemory_policy;   /* enum kv_policy */
+    uint32_t maxmemory_samples;  /* 5: entries looked at per victim */
+    uint32_t maxmemory_tenacity; /* 10: how long one command may evict, 0 to 100 */
+    int64_t maxmemory_clients;   /* bytes; negative: percent of maxmemory; 0: no limit */
+    bool lazyfree_eviction, lazyfree_expire, lazyfree_server_del, lazyfree_user_del;
+    bool active_defrag;
+    uint64_t defrag_ignore_bytes;    /* 100 MiB: less than this coming back is not worth it */
+    uint32_t defrag_threshold_lower; /* 10 %: fragmentation at which it starts */
+    uint32_t defrag_threshold_upper; /* 100 %: and where it takes cycle_max */
+    uint32_t defrag_cycle_min, defrag_cycle_max; /* 1 and 25 % of a worker's time */
+    bool maxmemory_policy_lfu;                   /* access clock counts frequency */
+    uint64_t stream_ring_bytes;                  /* change stream ring, 16 MiB; power of two */
 
     struct kv_config *config; /* admin/config that fills these; NULL in library use; not ours */
 };
