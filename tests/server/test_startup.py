@@ -76,7 +76,7 @@ def test_a_bad_line_is_named(run, tmp_path):
                               "value is 'no'"),
     (["--save", "60", "1"], "'save' is not supported"),
     (["--replicaof", "127.0.0.1", "6379"], "'replicaof' is not supported"),
-    (["--maxmemory", "1gb"], "'maxmemory' is not supported"),
+    (["--min-replicas-to-write", "1"], "'min-replicas-to-write' is not supported"),
     (["--aclfile", "x"], "'aclfile' is not supported"),
     (["--user", "alice", "on"], "'user' is not supported"),
     (["--tls-port", "1"], "'tls-port' is not supported"),

@@ -279,8 +279,8 @@ START_TEST(promises_that_are_not_kept_refuse_to_start)
     load("save \"\"");
     refused("replicaof 127.0.0.1 6379", "'replicaof' is not supported");
     load("slaveof no one");
-    refused("maxmemory 1gb", "'maxmemory' is not supported");
-    load("maxmemory 0");
+    refused("tls-cert-file server.crt", "'tls-cert-file' is not supported");
+    load("tls-cert-file \"\"");
     refused("aclfile users.acl", "'aclfile' is not supported");
     load("aclfile \"\"");
     refused("tls-port 6380", "'tls-port' is not supported");
@@ -302,8 +302,8 @@ END_TEST
 
 START_TEST(an_override_by_its_off_value_is_no_promise)
 {
-    load("appendonly yes\nmaxmemory 5gb\nsave 60 1");
-    load("appendonly no\nmaxmemory 0\nsave \"\"");
+    load("appendonly yes\ncluster-enabled yes\nsave 60 1");
+    load("appendonly no\ncluster-enabled no\nsave \"\"");
     ck_assert_int_eq(kv_config_finish(config, &message), KV_OK);
 }
 END_TEST
