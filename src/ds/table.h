@@ -48,11 +48,11 @@ struct kv_table {
     uint64_t *directory; /* 1 << depth segment words, then as many item counts (uint32_t); NULL
                             while the table is empty */
     uint64_t count;      /* items */
-    uint64_t segment_count;
-    uint64_t segment_bytes; /* blocks of all segments */
-    uint64_t deepest_count; /* segments whose own depth is `depth` */
     uint32_t depth;
     enum kv_mem_owner owner;                          /* who pays */
+    uint32_t segment_count;                           /* at most 1 << depth */
+    uint32_t deepest_count;                           /* segments whose own depth is `depth` */
+    uint64_t segment_bytes;                           /* blocks of all segments */
     uint64_t (*hash_of)(const void *item, void *arg); /* full hash of an item */
     void *arg;
 };

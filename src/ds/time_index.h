@@ -23,10 +23,10 @@ struct kv_time_index_node;
 struct kv_time_index {
     struct kv_time_index_node *root; /* NULL while empty: costs nothing */
     uint64_t count;                  /* records */
-    uint64_t node_count;             /* nodes of 512 bytes */
     uint64_t first_when;             /* smallest `when`; UINT64_MAX while empty */
-    unsigned __int128 when_sum;      /* sum of all `when`, for averages */
+    uint32_t node_count;             /* nodes of 512 bytes: 2 TiB of them fit */
     uint32_t height;
+    unsigned __int128 when_sum; /* sum of all `when`, for averages */
 };
 
 void kv_time_index_init(struct kv_time_index *x);

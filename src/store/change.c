@@ -39,19 +39,24 @@ enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database,
         return err;
     if (old != NULL) {
         kv_table_replace(&database->table, hash, old, e);
+        database_count_removed(database, old);
+        database_count_placed(database, e);
         return KV_OK;
     }
     err = kv_table_insert(&database->table, hash, e);
     if (KV_UNLIKELY(err != KV_OK)) {
         enum kv_err undone = kv_shard_change_expiry(shard, database, hash, expiry, KV_NO_EXPIRY);
         KV_ASSERT(undone == KV_OK);
+        return err;
     }
-    return err;
+    database_count_placed(database, e);
+    return KV_OK;
 }
 
 void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
                      struct kv_entry *e)
 {
+    database_count_removed(database, e);
     kv_table_remove(&database->table, hash, e);
     enum kv_err err =
         kv_shard_change_expiry(shard, database, hash, kv_entry_expiry(e), KV_NO_EXPIRY);
@@ -149,6 +154,7 @@ KV_INLINE enum kv_err overwrite(struct target *t, uint64_t hash, const struct en
             len_end[-1] = (uint8_t)f->value_len;
         else
             memcpy(len_end - sizeof(wide), &wide, sizeof(wide));
+        database_count_used(t->database, parts->value_len, f->value_len);
     }
     e->type_encoding = f->type_encoding;
     entry_set_access(e, f->access);
@@ -201,11 +207,14 @@ static enum kv_err overwrite_large(struct target *t, uint64_t hash, const struct
     e->type_encoding = f->type_encoding;
     entry_set_access(e, f->access);
     if (reuse) {
+        database_count_used(t->database, have->len, string.len);
         memmove(have->data, string.ptr, string.len);
         have->len = string.len;
         return KV_OK;
     }
+    struct kv_footprint before = kv_entry_value_footprint(e);
     entry_write_pointer(e, large);
+    database_count(t->database, KV_TYPE_STRING, before, kv_entry_value_footprint(e));
     take_block(t, large);
     kv_entry_drop_large(have);
     return KV_OK;
@@ -355,9 +364,11 @@ static void zero_tail(char *bytes, size_t from, size_t to)
 }
 
 /* Edits a string that is large and stays so. */
-static enum kv_err edit_large(struct kv_entry *e, size_t len, char **bytes)
+static enum kv_err edit_large(struct kv_database *database, struct kv_entry *e, size_t len,
+                              char **bytes)
 {
     struct kv_bigstr *large = kv_entry_bigstr(e);
+    struct kv_footprint before = kv_entry_value_footprint(e);
     size_t old_len = large->len;
     struct kv_bigstr *shared = NULL;
     if (kv_bigstr_shared(large)) {
@@ -375,6 +386,7 @@ static enum kv_err edit_large(struct kv_entry *e, size_t len, char **bytes)
     zero_tail(large->data, old_len, len);
     large->len = len;
     entry_write_pointer(e, large);
+    database_count(database, KV_TYPE_STRING, before, kv_entry_value_footprint(e));
     e->type_encoding = type_encoding_of(KV_TYPE_STRING, KV_ENC_RAW);
     *bytes = large->data;
     return KV_OK;
@@ -446,7 +458,7 @@ enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, stru
     struct entry_form f = kv_entry_form(e);
     bool embeds = entry_embeds(f.key.len, len, f.expiry);
     if (f.pointer && !embeds)
-        return edit_large(e, len, bytes);
+        return edit_large(t.database, e, len, bytes);
     f.type_encoding = type_encoding_of(KV_TYPE_STRING, KV_ENC_RAW);
     f.value_len = len;
     f.pointer = !embeds;
@@ -495,9 +507,11 @@ enum kv_err kv_store_set_expiry(struct kv_view *v, const struct kv_key *k, struc
     if (kv_mem_block_size(size) == kv_mem_block_size(new_size) &&
         !kv_entry_layout_changes(t.old, expiry)) {
         enum kv_err err = kv_shard_change_expiry(t.shard, t.database, k->hash, old_expiry, expiry);
-        if (err == KV_OK)
-            shift_for_expiry(t.old, expiry);
-        return err;
+        if (err != KV_OK)
+            return err;
+        shift_for_expiry(t.old, expiry);
+        database_count_used(t.database, size, new_size);
+        return KV_OK;
     }
     struct kv_entry *built = kv_entry_rebuild(t.old, kv_entry_key(t.old), expiry, false);
     if (built == NULL)

@@ -3,7 +3,8 @@
  *
  * Per database of a shard: every entry is found under its own key, belongs to this shard, and is
  * laid out by the rules; the index has as many records as there are entries with a time to live,
- * their sums agree, and each record finds an entry of its position and time. Per shard: the hint of
+ * their sums agree, each record finds an entry of its position and time, and the counted bytes are
+ * the sums over the entries. Per shard: the hint of
  * the next due time is exact.
  *
  * Costs several lookups an entry: for tests and for an operator who asks.
@@ -18,6 +19,7 @@ struct totals {
     const struct kv_database *database;
     uint64_t entries, expires;
     unsigned __int128 expiry_sum;
+    int64_t type_bytes[KV_TYPE_COUNT], slack_bytes;
 };
 
 static bool is_entry(void *item, void *arg)
@@ -35,6 +37,9 @@ static void check_entry(void *item, void *arg)
     KV_ASSERT(shard_of(t->store, k.hash) == t->shard);
     KV_ASSERT(database_find(t->database, &k) == e);
     KV_ASSERT(kv_table_find_position(&t->database->table, position, is_entry, e) == e);
+    struct kv_footprint f = kv_entry_footprint(e);
+    t->type_bytes[kv_entry_type(e)] += (int64_t)f.block_bytes;
+    t->slack_bytes += (int64_t)(f.block_bytes - f.used_bytes);
     t->entries++;
     if (kv_entry_has_expiry(e)) {
         t->expires++;
@@ -53,6 +58,10 @@ static void check_database(const struct kv_store *s, const struct kv_shard *shar
     KV_ASSERT(t.expires == database->expiry.count);
     KV_ASSERT(t.expiry_sum == database->expiry.when_sum);
     KV_ASSERT((database->expiry.first_when == UINT64_MAX) == (t.expires == 0));
+    KV_ASSERT(t.slack_bytes == database->slack_bytes);
+    KV_ASSERT(t.type_bytes[KV_TYPE_STRING] == database->string_bytes);
+    for (int type = 1; type < KV_TYPE_COUNT; type++)
+        KV_ASSERT(t.type_bytes[type] == database->other_bytes[type - 1]);
 }
 
 static void check_shard(const struct kv_store *s, const struct kv_shard *shard)

@@ -93,10 +93,27 @@ bool kv_entry_string_int(const struct kv_entry *e, int64_t *out)
     return kv_int_parse(kv_entry_string(e, scratch), out);
 }
 
+struct kv_footprint kv_entry_value_footprint(const struct kv_entry *e)
+{
+    const struct kv_bigstr *large;
+    switch (kv_entry_type(e)) {
+    case KV_TYPE_STRING:
+        large = value_pointer(e);
+        return (struct kv_footprint){large->block_size,
+                                     offsetof(struct kv_bigstr, data) + large->len};
+    default:
+        KV_UNREACHABLE();
+    }
+}
+
+struct kv_footprint kv_entry_footprint(const struct kv_entry *e)
+{
+    return entry_footprint(e);
+}
+
 size_t kv_entry_memory(const struct kv_entry *e)
 {
-    const struct kv_bigstr *large = kv_entry_bigstr(e);
-    return kv_mem_block_size(kv_entry_size(e)) + (large != NULL ? large->block_size : 0);
+    return entry_footprint(e).block_bytes;
 }
 
 uint64_t kv_entry_idle_seconds(const struct kv_entry *e, int64_t now_ms)

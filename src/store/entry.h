@@ -125,7 +125,16 @@ bool kv_entry_string_int(const struct kv_entry *e, int64_t *out);
 /* The large string behind the entry, or NULL when it is embedded or an integer. */
 struct kv_bigstr *kv_entry_bigstr(const struct kv_entry *e);
 
-/* Bytes that the key costs in all: entry block plus the value's blocks (MEMORY USAGE). */
+/* What blocks cost and what of it holds something; the difference is slack. */
+struct kv_footprint {
+    size_t block_bytes; /* whole blocks, as the memory layer counts them */
+    size_t used_bytes;  /* headers and content in them */
+};
+
+/* The entry's block and its value's blocks. */
+struct kv_footprint kv_entry_footprint(const struct kv_entry *e);
+
+/* Bytes that the key costs in all (MEMORY USAGE): block_bytes of the footprint. */
 size_t kv_entry_memory(const struct kv_entry *e);
 
 /* Names as TYPE and OBJECT ENCODING print them. */

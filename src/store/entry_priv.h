@@ -88,6 +88,23 @@ KV_INLINE size_t entry_form_size(const struct entry_form *f)
            f->key.len + f->value_len;
 }
 
+/* The blocks of a pointer value: what every type reports of its own. */
+struct kv_footprint kv_entry_value_footprint(const struct kv_entry *e);
+
+KV_INLINE struct kv_footprint entry_footprint(const struct kv_entry *e)
+{
+    struct entry_parts parts = entry_parts(e);
+    size_t size = entry_parts_size(e, &parts);
+    struct kv_footprint f = {kv_mem_block_size(size), size};
+    if (KV_UNLIKELY(e->flags & KV_ENTRY_POINTER)) {
+        struct kv_footprint value = kv_entry_value_footprint(e);
+        f.block_bytes += value.block_bytes;
+        f.used_bytes += value.used_bytes;
+    }
+    KV_DASSERT(f.used_bytes <= f.block_bytes);
+    return f;
+}
+
 /* True when a string of value_len bytes belongs beside the key (not as integer). */
 KV_INLINE bool entry_embeds(size_t key_len, size_t value_len, int64_t expiry)
 {

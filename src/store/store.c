@@ -6,13 +6,16 @@
  * A shard is three cache lines in one array: 4,096 of them with no key cost 768 KiB. Database 0
  * lies in the shard itself, since nearly every key lives there and each pointer on the way to a key
  * is a cache miss in the worst case; databases 1 and up are made with their first key, behind an
- * array of pointers that comes with the first of them. They stay until the store ends (112 bytes
+ * array of pointers that comes with the first of them. They stay until the store ends (160 bytes
  * each, accounted to KV_MEM_OTHER), so that pointers to them remain good.
  *
  * Invariants
  *   - An entry is in the shard that the lowest bits of its hash name, in one table.
  *   - An entry has the flag KV_ENTRY_EXPIRY exactly when {expiry, position of its hash} is in the
  *     index of the same database.
+ *   - slack_bytes, string_bytes and other_bytes are the sums of the entries' footprints. Over all
+ *     databases they are what the memory layer counts to KV_MEM_ENTRY and KV_MEM_VALUE, but for
+ *     garbage of a flush that is not freed, and for blocks that a command is about to place.
  *   - next_due_ms is the smallest expiry of the shard whenever its lock is free.
  *   - A due entry is never handed out. Whoever meets one removes it: watch records are touched
  *     and the hooks told, but v->dirty stays, since the command that met it changed nothing.
@@ -38,6 +41,9 @@ static uint64_t entry_hash(const void *item, void *arg)
 
 void kv_database_init(struct kv_database *database, struct kv_store *s)
 {
+    database->slack_bytes = 0;
+    database->string_bytes = 0;
+    memset(database->other_bytes, 0, sizeof(database->other_bytes));
     kv_table_init(&database->table, entry_hash, s, KV_MEM_TABLE);
     kv_time_index_init(&database->expiry);
 }
@@ -299,6 +305,20 @@ uint64_t kv_store_table_memory(const struct kv_store *s, uint32_t db)
 uint64_t kv_store_expiry_memory(const struct kv_store *s, uint32_t db)
 {
     return sum_databases(s, db, count_expiry_bytes);
+}
+
+void kv_store_memory(const struct kv_store *s, uint32_t db, struct kv_store_memory *out)
+{
+    KV_ASSERT(db < s->database_count);
+    *out = (struct kv_store_memory){0};
+    for (uint32_t i = 0; i <= s->shard_mask; i++) {
+        struct kv_database *database = shard_database(&s->shards[i], db);
+        if (database == NULL)
+            continue;
+        for (int type = 0; type < KV_TYPE_COUNT; type++)
+            out->type_bytes[type] += *database_type_bytes(database, (enum kv_type)type);
+        out->slack_bytes += database->slack_bytes;
+    }
 }
 
 uint64_t kv_store_shard_size(const struct kv_store *s, uint32_t shard, uint32_t db)

@@ -187,6 +187,14 @@ int64_t kv_store_average_ttl_ms(const struct kv_store *s, uint32_t db,
 uint64_t kv_store_table_memory(const struct kv_store *s, uint32_t db);  /* [alone] */
 uint64_t kv_store_expiry_memory(const struct kv_store *s, uint32_t db); /* [alone] */
 
+/* What the entries of a database cost: entries and values, without tables and indexes. */
+struct kv_store_memory {
+    int64_t type_bytes[KV_TYPE_COUNT]; /* whole blocks by enum kv_type */
+    int64_t slack_bytes;               /* of these: bytes of blocks that hold nothing */
+};
+void kv_store_memory(const struct kv_store *s, uint32_t db,
+                     struct kv_store_memory *out); /* [alone] */
+
 /* Detached tables of a flush: freed by kv_store_garbage_free, on any thread, without any lock. */
 struct kv_store_garbage;
 

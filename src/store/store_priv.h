@@ -6,14 +6,20 @@
 #include "store/store.h"
 #include <stdatomic.h>
 
-/* One database's part of a shard. */
+/* One database's part of a shard. The bytes are what its entries cost (struct kv_footprint summed):
+ * they change where entries are placed, detached and edited, by the database_count functions alone.
+ */
 struct kv_database {
-    struct kv_table table;       /* entries by hash */
-    struct kv_time_index expiry; /* one record per entry with KV_ENTRY_EXPIRY */
+    int64_t slack_bytes;                    /* of all types: block bytes that hold nothing */
+    int64_t string_bytes;                   /* whole blocks of strings */
+    struct kv_table table;                  /* entries by hash */
+    int64_t other_bytes[KV_TYPE_COUNT - 1]; /* whole blocks of the other types, from type 1 on */
+    struct kv_time_index expiry;            /* one record per entry with KV_ENTRY_EXPIRY */
 };
 
 /* Guarded by the shard's lock, but for next_due_ms. The first line is all that a SET or GET of
- * database 0 without a time to live needs. */
+ * database 0 without a time to live needs, the accounting of a string included; the second is for
+ * other types, the third for times to live. */
 struct kv_shard {
     struct kv_database **others;  /* databases 1 and up by number; NULL until one is used */
     struct kv_table *watches;     /* watch records; NULL while no key of the shard is watched */
@@ -22,7 +28,15 @@ struct kv_shard {
     uint32_t database_end;        /* databases from here on were never used */
 } KV_ALIGNED(KV_CACHE_LINE);
 
-static_assert(offsetof(struct kv_shard, first.table.depth) < KV_CACHE_LINE, "one line is enough");
+static_assert(KV_TYPE_STRING == 0, "strings have their own counter");
+static_assert(offsetof(struct kv_shard, first.slack_bytes) < KV_CACHE_LINE &&
+                  offsetof(struct kv_shard, first.string_bytes) < KV_CACHE_LINE &&
+                  offsetof(struct kv_shard, first.table.directory) < KV_CACHE_LINE &&
+                  offsetof(struct kv_shard, first.table.count) < KV_CACHE_LINE &&
+                  offsetof(struct kv_shard, first.table.depth) < KV_CACHE_LINE,
+              "one line is enough");
+static_assert(offsetof(struct kv_shard, first.other_bytes[KV_TYPE_COUNT - 1]) == 2 * KV_CACHE_LINE,
+              "other types need one line more");
 static_assert(sizeof(struct kv_shard) == 3 * KV_CACHE_LINE, "an empty shard costs three lines");
 
 /* Fixed after creation, but for hooks. */
@@ -56,6 +70,43 @@ KV_INLINE struct kv_database *shard_database_get(const struct kv_store *s, struc
 {
     struct kv_database *database = shard_database(shard, db);
     return KV_LIKELY(database != NULL) ? database : kv_shard_database_make(s, shard, db);
+}
+
+/* --- accounting: plain adds under the shard's lock --- */
+
+KV_INLINE int64_t *database_type_bytes(struct kv_database *database, enum kv_type type)
+{
+    return KV_LIKELY(type == KV_TYPE_STRING) ? &database->string_bytes
+                                             : &database->other_bytes[type - 1];
+}
+
+/* The blocks of type `type` went from one footprint to another: this is the one function through
+ * which a value that changed in place reports its bytes. */
+KV_INLINE void database_count(struct kv_database *database, enum kv_type type,
+                              struct kv_footprint from, struct kv_footprint to)
+{
+    int64_t *bytes = database_type_bytes(database, type);
+    int64_t grown = (int64_t)(to.block_bytes - from.block_bytes);
+    *bytes += grown;
+    database->slack_bytes += grown - (int64_t)(to.used_bytes - from.used_bytes);
+    KV_DASSERT(*bytes >= 0 && database->slack_bytes >= 0);
+}
+
+/* Likewise when the blocks stay and only what they hold changes. */
+KV_INLINE void database_count_used(struct kv_database *database, size_t from_bytes, size_t to_bytes)
+{
+    database->slack_bytes += (int64_t)from_bytes - (int64_t)to_bytes;
+    KV_DASSERT(database->slack_bytes >= 0);
+}
+
+KV_INLINE void database_count_placed(struct kv_database *database, const struct kv_entry *e)
+{
+    database_count(database, kv_entry_type(e), (struct kv_footprint){0, 0}, entry_footprint(e));
+}
+
+KV_INLINE void database_count_removed(struct kv_database *database, const struct kv_entry *e)
+{
+    database_count(database, kv_entry_type(e), entry_footprint(e), (struct kv_footprint){0, 0});
 }
 
 KV_INLINE uint64_t load_word(const char *p)

@@ -58,9 +58,23 @@ static void store_setup(void)
     view = (struct kv_view){.store = store, .stats = &stats, .now_ms = FIXTURE_NOW};
 }
 
+/* All entries and values of the process are those of `store`, and it knows their bytes. */
+static void assert_accounted(void)
+{
+    int64_t sum = 0;
+    for (uint32_t db = 0; db < FIXTURE_DATABASES; db++) {
+        struct kv_store_memory m;
+        kv_store_memory(store, db, &m);
+        for (int type = 0; type < KV_TYPE_COUNT; type++)
+            sum += m.type_bytes[type];
+    }
+    ck_assert_int_eq(sum, kv_mem_used(KV_MEM_ENTRY) + kv_mem_used(KV_MEM_VALUE));
+}
+
 static void store_teardown(void)
 {
     kv_store_check(store);
+    assert_accounted();
     kv_store_destroy(store);
     ck_assert_int_eq(kv_mem_used_dataset(), dataset_before);
     ck_assert_int_eq(kv_mem_used_total(), total_before);

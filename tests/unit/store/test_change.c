@@ -430,6 +430,76 @@ START_TEST(a_copy_shares_nothing)
 }
 END_TEST
 
+static void assert_memory(uint32_t db, size_t block_bytes, size_t used_bytes)
+{
+    struct kv_store_memory m;
+    kv_store_memory(store, db, &m);
+    ck_assert_int_eq(m.type_bytes[KV_TYPE_STRING], (int64_t)block_bytes);
+    ck_assert_int_eq(m.slack_bytes, (int64_t)(block_bytes - used_bytes));
+    for (int type = 1; type < KV_TYPE_COUNT; type++)
+        ck_assert_int_eq(m.type_bytes[type], 0);
+    kv_store_check(store);
+    assert_accounted();
+}
+
+START_TEST(bytes_and_slack_are_known_per_database)
+{
+    struct kv_key k = key_of("0123456789abcdef");
+    struct kv_key other = key_of("another key, longer than the first one");
+    const size_t large = offsetof(struct kv_bigstr, data);
+    assert_memory(0, 0, 0);
+    set_slice(&k, pattern_of(32, 0), KV_NO_EXPIRY);
+    assert_memory(0, kv_mem_block_size(56), 56);
+    set_slice(&k, pattern_of(29, 0), KV_NO_EXPIRY); /* in place */
+    assert_memory(0, kv_mem_block_size(53), 53);
+    set_slice(&k, pattern_of(200, 0), KV_NO_EXPIRY); /* another block */
+    assert_memory(0, kv_mem_block_size(224), 224);
+    struct kv_entry *e = set_slice(&k, pattern_of(5000, 0), KV_NO_EXPIRY);
+    size_t entry_bytes = kv_entry_size(e), block_bytes = kv_mem_block_size(entry_bytes);
+    assert_memory(0, block_bytes + kv_mem_block_size(large + 5000), entry_bytes + large + 5000);
+    set_slice(&k, pattern_of(5001, 0), KV_NO_EXPIRY); /* within the large block */
+    assert_memory(0, block_bytes + kv_mem_block_size(large + 5000), entry_bytes + large + 5001);
+    set_slice(&k, pattern_of(9000, 0), KV_NO_EXPIRY); /* another large block */
+    assert_memory(0, block_bytes + kv_mem_block_size(large + 9000), entry_bytes + large + 9000);
+    char *bytes;
+    ck_assert_int_eq(kv_store_edit_string(&view, &k, e, 9001, &bytes), KV_OK);
+    assert_memory(0, block_bytes + kv_entry_bigstr(e)->block_size, entry_bytes + large + 9001);
+
+    ck_assert_int_eq(kv_store_set_expiry(&view, &k, &e, FIXTURE_NOW + 5), KV_OK);
+    entry_bytes = kv_entry_size(e);
+    assert_memory(0, kv_entry_memory(e), entry_bytes + large + 9001);
+    ck_assert_int_eq(kv_store_copy(&view, e, 3, &other), KV_OK);
+    view.db = 3;
+    struct kv_entry *copied = kv_store_peek(&view, &other);
+    size_t copied_bytes = kv_entry_memory(copied);
+    assert_memory(3, copied_bytes, kv_entry_size(copied) + large + 9001);
+    kv_store_swap(&view, 0, 3);
+    assert_memory(0, copied_bytes, kv_entry_size(copied) + large + 9001);
+    assert_memory(3, kv_entry_memory(e), entry_bytes + large + 9001);
+    view.now_ms += 5;
+    ck_assert_ptr_null(kv_store_peek(&view, &k)); /* due */
+    assert_memory(3, 0, 0);
+    view.db = 0;
+    bool more;
+    kv_store_expire_shard(&view, kv_store_shard_of(store, other.hash), UINT64_MAX, &more);
+    assert_memory(0, 0, 0);
+}
+END_TEST
+
+START_TEST(a_flush_takes_the_bytes_with_it)
+{
+    must_set("k", "value", KV_NO_EXPIRY);
+    struct kv_store_garbage *garbage = kv_store_flush(&view, 0);
+    struct kv_store_memory m;
+    kv_store_memory(store, 0, &m);
+    ck_assert_int_eq(m.type_bytes[KV_TYPE_STRING], 0);
+    ck_assert_int_eq(m.slack_bytes, 0);
+    ck_assert_int_gt(kv_mem_used(KV_MEM_ENTRY), 0);
+    kv_store_garbage_free(garbage);
+    assert_memory(0, 0, 0);
+}
+END_TEST
+
 START_TEST(memory_returns_to_the_byte_after_everything_is_deleted)
 {
     static char name[32];
@@ -479,6 +549,8 @@ int main(void)
     unit_add(&u, a_rename_to_a_longer_or_shorter_key_chooses_the_layout_anew);
     unit_add(&u, a_due_destination_is_expired_in_its_own_database);
     unit_add(&u, a_copy_shares_nothing);
+    unit_add(&u, bytes_and_slack_are_known_per_database);
+    unit_add(&u, a_flush_takes_the_bytes_with_it);
     unit_add(&u, memory_returns_to_the_byte_after_everything_is_deleted);
     return unit_run(&u);
 }

@@ -40,6 +40,7 @@ static void assert_unchanged(const struct state *before)
     ck_assert_uint_eq(before->watched, after.watched);
     ck_assert_uint_eq(before->dirty, after.dirty);
     kv_store_check(store);
+    assert_accounted();
 }
 
 /* Runs op until no allocation of it fails; true when it failed at least once on the way. */

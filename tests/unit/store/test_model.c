@@ -386,6 +386,7 @@ static void compare_all(void)
             ck_assert_int_eq(kv_store_watch_dirty(&view, watches[i].watch), watches[i].dirty);
     }
     kv_store_check(store);
+    assert_accounted();
     assert_same_digest();
     for (uint32_t shard = 0; shard < FIXTURE_SHARDS; shard++) {
         kv_store_expire_shard(&view, shard, UINT64_MAX, &more);
