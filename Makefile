@@ -22,6 +22,7 @@ all: server
 
 include mk/variants.mk
 include mk/build.mk
+include mk/pgo.mk
 include mk/test.mk
 
 .PHONY: run debug asan tsan install format lint clean deps help ci
@@ -62,6 +63,7 @@ help:
 	@echo 'make run [ARGS=..]   install missing packages, build, start the server on port 6379'
 	@echo 'make test            install, build, run everything; last line: N passed, N failed'
 	@echo 'make debug|asan|tsan build another variant of the server'
+	@echo 'make pgo             train a server, build $(BUILD)/pgo/kvik-server with what it counted'
 	@echo 'make test-unit       unit tests; F=mem: of one folder; T=test_glob: of one file'
 	@echo 'make test-server     server tests (pytest) with 1 and 4 threads; K=expr selects'
 	@echo 'make test-compare    random commands against the installed redis-server'

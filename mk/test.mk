@@ -11,7 +11,8 @@
         replay-programs bench-programs client-programs fuzz fuzz-program bench soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
-TEST_CFLAGS = $(CFLAGS_ALL) -Itests -Itests/unit
+# What is not linked into the training server has no profile.
+TEST_CFLAGS = $(CFLAGS_ALL) -Itests -Itests/unit $(if $(PGO),-Wno-missing-profile)
 
 UNIT_SOURCES := $(wildcard tests/unit/*/test_*.c)
 ifneq ($(F),)

@@ -1,14 +1,19 @@
 # Variants: what each is for, and its flags. Variables set here: CC, AR, CFLAGS_ALL, LDFLAGS_ALL,
 # LIBS.
 #
-#   release   what is shipped: -O2, link-time optimisation, assertions on
+#   release   what is shipped: the optimisation named by RELEASE below, assertions on
+#   o2 o3 o2lto o3lto pgo   the same with one optimisation each, to be compared: docs/build.md
 #   debug     -O1, KV_DEBUG: costly checks, true sizes kept beside every block
 #   asan      debug checks with AddressSanitizer and UBSan, every block a real allocation
 #   tsan      debug checks with ThreadSanitizer, likewise
 #   coverage  -O0 with gcov counters
 #   fuzz      clang with libFuzzer, AddressSanitizer and UBSan
 
-VARIANTS := release debug asan tsan coverage fuzz
+# The optimisation of the release variant; docs/build.md has the measurements behind the choice.
+RELEASE := o2lto
+
+OPTIMISATIONS := o2 o3 o2lto o3lto pgo
+VARIANTS := release $(OPTIMISATIONS) debug asan tsan coverage fuzz
 ifeq ($(filter $(V),$(VARIANTS)),)
 $(error V=$(V) is no variant: $(VARIANTS))
 endif
@@ -22,13 +27,26 @@ CC := clang
 endif
 CC_IS_CLANG := $(findstring clang,$(CC))
 
+# Is this build guided by a profile? Then mk/pgo.mk makes the profile first. PHASE is `train` in the
+# inner make that builds the server that counts, `use` everywhere else.
+PGO := $(filter pgo,$(patsubst release,$(RELEASE),$(V)))
+PHASE ?= use
+
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
             -Wwrite-strings -Werror
 
 SANITIZE_ADDRESS := -fsanitize=address,undefined -fno-sanitize-recover=undefined \
                     -fno-omit-frame-pointer
 
-FLAGS_release := -O2 -g
+LTO := -flto=auto -fno-fat-lto-objects
+PROFILE_train := -fprofile-generate -fprofile-update=atomic
+PROFILE_use := -fprofile-use -Wmissing-profile -Wno-error=coverage-mismatch
+
+FLAGS_o2 := -O2 -g
+FLAGS_o3 := -O3 -g
+FLAGS_o2lto := -O2 -g
+FLAGS_o3lto := -O3 -g
+FLAGS_pgo := -O2 -g
 FLAGS_debug := -O1 -g3 -DKV_DEBUG -fno-omit-frame-pointer
 FLAGS_asan := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM $(SANITIZE_ADDRESS)
 FLAGS_tsan := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM -fsanitize=thread -fno-omit-frame-pointer
@@ -44,11 +62,18 @@ AR := ar
 ifeq ($(CC_IS_CLANG),)
 # gcc's own archiver: it keeps the symbol index of objects that hold only intermediate code.
 AR := gcc-ar
-FLAGS_release += -flto=auto -fno-fat-lto-objects
-LINK_release := -O2 -flto=auto
+FLAGS_o2lto += $(LTO)
+FLAGS_o3lto += $(LTO)
+FLAGS_pgo += $(LTO) $(PROFILE_$(PHASE))
+LINK_o2lto := -O2 -flto=auto
+LINK_o3lto := -O3 -flto=auto
+LINK_pgo := -O2 -flto=auto $(PROFILE_$(PHASE))
 # ThreadSanitizer does not know fences; the code under test uses none that it would need.
 FLAGS_tsan += -Wno-error=tsan
 endif
+
+FLAGS_release := $(FLAGS_$(RELEASE))
+LINK_release := $(LINK_$(RELEASE))
 
 CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -Isrc -pthread $(WARNINGS) $(FLAGS_$(V)) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(LINK_$(V)) $(LDFLAGS)
