@@ -24,6 +24,7 @@ include mk/variants.mk
 include mk/build.mk
 include mk/pgo.mk
 include mk/test.mk
+include mk/bench_mem.mk
 
 .PHONY: run debug asan tsan install format lint clean deps help ci
 
@@ -70,6 +71,7 @@ help:
 	@echo 'make test-clients    node and hiredis programs'
 	@echo 'make fuzz T=resp TIME=60   search with libFuzzer; T=all: each target in turn'
 	@echo 'make bench           measure against the installed redis-server'
+	@echo 'make bench-mem       the allocator against others; QUICK=1: less than 40 seconds'
 	@echo 'make soak [TIME=..]  long run of the random tests with changing seeds'
 	@echo 'make coverage        lines reached by the unit and server tests'
 	@echo 'make lint, format    check the rules of STYLE.md; apply clang-format'
