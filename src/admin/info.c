@@ -2,8 +2,9 @@
  *
  * A section is a name and a function that appends its lines; the functions are in info_server.c
  * (server, clients, cpu, replication, persistence, keyspace), info_memory.c and info_stats.c
- * (stats, commandstats, errorstats, kvik). `default` leaves out the long ones. The own section
- * `kvik` stands before Cluster and Keyspace, since scripts expect Keyspace to come last.
+ * (stats, commandstats, errorstats, kvik), and info_kvik_memory.c. `default` leaves out the long
+ * ones. The own sections stand before Cluster and Keyspace, since scripts expect Keyspace to come
+ * last.
  *
  * Honesty: a field is here when its value is known. Features that this version lacks show the value
  * of a server that does not use them (aof_enabled:0). Counters that nobody counts are left out
@@ -59,6 +60,7 @@ static const struct section sections[] = {
     {"errorstats", "Errorstats", SECTION_DEFAULT, kv_info_errorstats},
     {"latencystats", "Latencystats", 0, write_nothing},
     {"kvik", "Kvik", SECTION_DEFAULT, kv_info_kvik},
+    {"kvik_memory", "Kvik_memory", 0, kv_info_kvik_memory},
     {"cluster", "Cluster", SECTION_DEFAULT, write_cluster},
     {"keyspace", "Keyspace", SECTION_DEFAULT, kv_info_keyspace},
 };

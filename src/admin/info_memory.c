@@ -2,13 +2,15 @@
  *
  * used_memory is the sum of all blocks by whole block sizes (mem/mem.h); used_memory_dataset the
  * part of keyspace, tables and indexes, which is exact and returns to its start value when
- * everything is deleted. overhead is the rest. Resident memory and the allocator's own figures come
- * from the system and from jemalloc; where they are unknown (sanitizer builds) ratios show 0.
+ * everything is deleted. overhead is the rest. The fields allocator_* speak of both allocators
+ * together, our slabs and the one below. Where something is unknown (sanitizer builds) ratios
+ * show 0. What has no name in this section is in kvik_memory.
  *
  * Threads: KV_MODE_STOP.
  */
 #include "admin/info_priv.h"
 
+#include "admin/memory.h"
 #include "base/number.h"
 #include <unistd.h>
 
@@ -36,15 +38,13 @@ static uint64_t machine_memory(void)
     return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
 }
 
-static void write_use(struct kv_text *out, uint64_t used, uint64_t rss)
+static void write_use(struct kv_text *out, const struct kv_memory_figures *f)
 {
-    uint64_t peak = KV_MAX(kv_mem_peak(), used);
-    int64_t dataset_signed = kv_mem_used_dataset();
-    uint64_t dataset = dataset_signed > 0 ? (uint64_t)dataset_signed : 0;
-    uint64_t startup = kv_info_facts.startup_memory;
+    uint64_t used = (uint64_t)f->total, peak = (uint64_t)f->peak;
+    uint64_t dataset = (uint64_t)f->dataset, startup = (uint64_t)f->startup;
     uint64_t net = used > startup ? used - startup : 0;
     write_bytes(out, "used_memory", used);
-    write_bytes(out, "used_memory_rss", rss);
+    write_bytes(out, "used_memory_rss", f->system.rss);
     write_bytes(out, "used_memory_peak", peak);
     kv_text_printf(out,
                    "used_memory_peak_perc:%.2f%%\r\n"
@@ -52,8 +52,7 @@ static void write_use(struct kv_text *out, uint64_t used, uint64_t rss)
                    "used_memory_startup:%llu\r\n"
                    "used_memory_dataset:%llu\r\n"
                    "used_memory_dataset_perc:%.2f%%\r\n",
-                   ratio(used, peak) * 100,
-                   (unsigned long long)(used > dataset ? used - dataset : 0),
+                   ratio(used, peak) * 100, (unsigned long long)f->overhead,
                    (unsigned long long)startup, (unsigned long long)dataset,
                    ratio(KV_MIN(dataset, net), net) * 100);
 }
@@ -88,18 +87,16 @@ static const char *policy(struct kv_engine *e)
 
 void kv_info_memory(struct kv_engine *e, struct kv_text *out)
 {
-    struct kv_mem_system system;
-    kv_mem_system_read(&system);
-    int64_t used_signed = kv_mem_used_total();
-    uint64_t used = used_signed > 0 ? (uint64_t)used_signed : 0;
-    write_use(out, used, system.rss);
+    struct kv_memory_figures f;
+    kv_memory_figures_read(e, &f);
+    write_use(out, &f);
     kv_text_printf(out,
                    "allocator_allocated:%llu\r\n"
                    "allocator_active:%llu\r\n"
                    "allocator_resident:%llu\r\n"
                    "allocator_muzzy:0\r\n",
-                   (unsigned long long)system.allocated, (unsigned long long)system.active,
-                   (unsigned long long)system.resident);
+                   (unsigned long long)f.system.allocated, (unsigned long long)f.system.active,
+                   (unsigned long long)f.system.resident);
     write_bytes(out, "total_system_memory", machine_memory());
     kv_info_fixed(out, "used_memory_lua:0\n"
                        "used_memory_vm_eval:0\n"
@@ -117,7 +114,7 @@ void kv_info_memory(struct kv_engine *e, struct kv_text *out)
                        "maxmemory:0\n"
                        "maxmemory_human:0B\n");
     kv_text_printf(out, "maxmemory_policy:%s\r\n", policy(e));
-    write_allocator(out, &system, used);
+    write_allocator(out, &f.system, (uint64_t)f.total);
     int64_t clients = kv_mem_used(KV_MEM_CLIENT) + kv_mem_used(KV_MEM_CLIENT_INPUT) +
                       kv_mem_used(KV_MEM_CLIENT_OUTPUT);
     kv_text_printf(out,

@@ -32,6 +32,7 @@ void kv_info_commandstats(struct kv_engine *e, struct kv_text *out);
 void kv_info_errorstats(struct kv_engine *e, struct kv_text *out);
 void kv_info_keyspace(struct kv_engine *e, struct kv_text *out);
 void kv_info_kvik(struct kv_engine *e, struct kv_text *out);
+void kv_info_kvik_memory(struct kv_engine *e, struct kv_text *out);
 
 /* Appends the lines of a template, "\n" in it becoming "\r\n": for fields with fixed values. */
 void kv_info_fixed(struct kv_text *out, const char *lines);

@@ -5,7 +5,7 @@
  *
  * The section kvik is our own: how the workers shared the work and what waiting cost. hold_us_max
  * is the longest time for which commands held shard locks, slice_us_max the longest slice of expiry
- * work; both since the start or CONFIG RESETSTAT. memory_* are bytes by owner (mem/mem.h).
+ * work; both since the start or CONFIG RESETSTAT.
  *
  * Threads: KV_MODE_STOP.
  */
@@ -144,7 +144,4 @@ void kv_info_kvik(struct kv_engine *e, struct kv_text *out)
     write_count(out, "moved_clients", KV_ENGINE_STAT(e, moved_clients));
     write_count(out, "timed_out_clients", KV_ENGINE_STAT(e, timeouts));
     write_count(out, "stream_bytes", KV_ENGINE_STAT(e, stream_bytes));
-    for (int owner = 0; owner < KV_MEM_OWNER_COUNT; owner++)
-        kv_text_printf(out, "memory_%s:%lld\r\n", kv_mem_owner_name((enum kv_mem_owner)owner),
-                       (long long)kv_mem_used((enum kv_mem_owner)owner));
 }

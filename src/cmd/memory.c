@@ -1,33 +1,32 @@
 /* The MEMORY family: USAGE, STATS, DOCTOR, PURGE, MALLOC-STATS, HELP.
  *
- * All numbers come from counting by construction (mem/mem.h): the sums of the owners' counters,
- * nothing is walked but the databases' own totals. What Redis calls
- *   total       is the sum of all blocks in use, as the memory layer counts them
- *   dataset     is the keyspace with its tables and indexes, as INFO shows it; Redis counts tables
- *               as overhead, but here they go with the last key
- *   overhead    is total minus dataset: clients, the change stream, the server's own
- *   startup     is what was in use when the server was ready
- * Fields without a counterpart here (replicas, scripts, cluster) are 0.
+ * All numbers come from counting by construction: nothing is walked but the databases' own totals.
+ * admin/memory.h gathers them and says what adds up to what; docs/memory.md says it to operators.
+ *
+ * STATS has Redis' fields first, in their order, then ours: per database and type, by owner, by
+ * thread, and where resident memory is. Redis counts tables and indexes as overhead; here they
+ * belong to the dataset, since they go with the last key. Fields without a counterpart here
+ * (replicas, scripts, cluster) are 0.
  *
  * USAGE is exact and does not sample: a value is one block, or one block and its large string, and
  * both know their size. SAMPLES is checked and otherwise ignored.
  *
- * DOCTOR looks at the same numbers and says in words what is unusual.
+ * DOCTOR looks at the same numbers and says in words what is unusual, and what helps. A finding
+ * needs both a share and an amount: shares of little memory mean nothing.
  *
  * Threads: STATS, DOCTOR, PURGE and MALLOC-STATS run in KV_MODE_STOP, so the numbers belong to one
  * moment; USAGE is a plain keyed command.
  */
-#include "admin/info.h"
-#include "base/assert.h"
+#include "admin/memory.h"
+#include "admin/caches.h"
 #include "base/number.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "engine/call.h"
-#include "engine/engine.h"
-#include "mem/mem.h"
 
-#define DOCTOR_SMALL_BYTES (5 * 1024 * 1024) /* below, ratios mean nothing */
-#define DOCTOR_CLIENT_BYTES (200 * 1024)     /* average of a connection that is too much */
+#define DOCTOR_SMALL_BYTES (5 << 20)     /* below, nothing is judged */
+#define DOCTOR_FINDING_BYTES (10 << 20)  /* less is no finding, whatever its share */
+#define DOCTOR_CLIENT_BYTES (200 * 1024) /* average of a connection that is too much */
 
 void kv_cmd_memory_usage(struct kv_call *call)
 {
@@ -52,33 +51,7 @@ void kv_cmd_memory_usage(struct kv_call *call)
         kv_reply_int(call->out, (int64_t)kv_entry_memory(e));
 }
 
-/* --- the numbers --- */
-
-struct figures {
-    int64_t total, peak, startup, dataset, overhead, clients, stream, tables, expiry;
-    uint64_t keys;
-    struct kv_mem_system system;
-};
-
-static void figures_read(const struct kv_call *call, struct figures *f)
-{
-    const struct kv_store *store = call->view.store;
-    *f = (struct figures){0};
-    kv_mem_sample();
-    kv_mem_system_read(&f->system);
-    f->total = kv_mem_used_total();
-    f->peak = (int64_t)kv_mem_peak();
-    f->clients = kv_mem_used(KV_MEM_CLIENT) + kv_mem_used(KV_MEM_CLIENT_INPUT) +
-                 kv_mem_used(KV_MEM_CLIENT_OUTPUT);
-    f->stream = kv_mem_used(KV_MEM_STREAM);
-    f->tables = kv_mem_used(KV_MEM_TABLE);
-    f->expiry = kv_mem_used(KV_MEM_EXPIRY);
-    f->startup = (int64_t)kv_info_startup_bytes();
-    f->dataset = kv_mem_used_dataset();
-    f->overhead = f->total - f->dataset;
-    for (uint32_t db = 0; db < kv_store_database_count(store); db++)
-        f->keys += kv_store_size(store, db);
-}
+/* --- STATS --- */
 
 static double ratio(double a, double b)
 {
@@ -97,6 +70,18 @@ static void field_double(struct kv_call *call, const char *name, double value)
     kv_reply_double(call->out, value);
 }
 
+static void stats_database(struct kv_call *call, const struct kv_store *store, uint32_t db)
+{
+    struct kv_store_memory m;
+    kv_store_memory(store, db, &m);
+    kv_reply_map(call->out, 3 + KV_TYPE_COUNT);
+    field_int(call, "overhead.hashtable.main", (int64_t)kv_store_table_memory(store, db));
+    field_int(call, "overhead.hashtable.expires", (int64_t)kv_store_expiry_memory(store, db));
+    for (int type = 0; type < KV_TYPE_COUNT; type++)
+        field_int(call, kv_type_name((enum kv_type)type), m.type_bytes[type]);
+    field_int(call, "slack", m.slack_bytes);
+}
+
 /* One map per database that holds keys; returns how many. */
 static size_t stats_databases(struct kv_call *call)
 {
@@ -109,30 +94,29 @@ static size_t stats_databases(struct kv_call *call)
         size_t len = kv_uint_print(db, digits);
         memcpy(name + 3, digits, len);
         kv_reply_bulk(call->out, name, len + 3);
-        kv_reply_map(call->out, 2);
-        field_int(call, "overhead.hashtable.main", (int64_t)kv_store_table_memory(store, db));
-        field_int(call, "overhead.hashtable.expires", (int64_t)kv_store_expiry_memory(store, db));
+        stats_database(call, store, db);
         written++;
     }
     return written;
 }
 
-static size_t stats_sums(struct kv_call *call, const struct figures *f)
+static size_t stats_sums(struct kv_call *call, const struct kv_memory_figures *f)
 {
     int64_t net = KV_MAX(f->total - f->startup, (int64_t)0);
-    field_int(call, "overhead.db.hashtable.lut", f->tables);
+    int64_t keys = (int64_t)f->keys;
+    field_int(call, "overhead.db.hashtable.lut", f->report.used[KV_MEM_TABLE]);
     field_int(call, "overhead.db.hashtable.rehashing", 0);
     field_int(call, "db.dict.rehashing.count", 0);
     field_int(call, "overhead.total", f->overhead);
-    field_int(call, "keys.count", (int64_t)f->keys);
-    field_int(call, "keys.bytes-per-key", f->keys == 0 ? 0 : net / (int64_t)f->keys);
+    field_int(call, "keys.count", keys);
+    field_int(call, "keys.bytes-per-key", keys == 0 ? 0 : net / keys);
     field_int(call, "dataset.bytes", f->dataset);
     field_double(call, "dataset.percentage", 100 * ratio((double)f->dataset, (double)net));
     field_double(call, "peak.percentage", 100 * ratio((double)f->total, (double)f->peak));
     return 9;
 }
 
-static size_t stats_allocator(struct kv_call *call, const struct figures *f)
+static size_t stats_allocator(struct kv_call *call, const struct kv_memory_figures *f)
 {
     const struct kv_mem_system *s = &f->system;
     double allocated = (double)s->allocated, active = (double)s->active;
@@ -152,63 +136,135 @@ static size_t stats_allocator(struct kv_call *call, const struct figures *f)
     return 12;
 }
 
+/* A reply that grows field by field. */
+struct stats {
+    struct kv_call *call;
+    size_t pairs;
+};
+
+static void stats_figure(void *arg, const char *name, int64_t value)
+{
+    struct stats *s = arg;
+    field_int(s->call, name, value);
+    s->pairs++;
+}
+
+static void stats_cache(void *arg, const struct kv_cache_sum *sum)
+{
+    struct stats *s = arg;
+    char name[KV_CACHE_THREAD_NAME + 6] = "cache.";
+    memcpy(name + 6, sum->thread, strlen(sum->thread) + 1);
+    kv_reply_text(s->call->out, name);
+    kv_reply_map(s->call->out, 5);
+    field_int(s->call, "depth.bytes", (int64_t)sum->depth_bytes);
+    field_int(s->call, "limit.bytes", (int64_t)sum->limit_bytes);
+    field_int(s->call, "hits", (int64_t)sum->hits);
+    field_int(s->call, "refills", (int64_t)sum->refills);
+    field_int(s->call, "flushes", (int64_t)sum->flushes);
+    s->pairs++;
+}
+
 void kv_cmd_memory_stats(struct kv_call *call)
 {
-    struct figures f;
-    figures_read(call, &f);
+    struct kv_memory_figures f;
+    struct kv_caches caches;
+    struct stats s = {.call = call, .pairs = 11};
+    kv_memory_figures_read(call->engine, &f);
+    kv_caches_read(&caches);
     struct kv_chunk *token = kv_out_deferred_begin(call->out);
     field_int(call, "peak.allocated", f.peak);
     field_int(call, "total.allocated", f.total);
     field_int(call, "startup.allocated", f.startup);
-    field_int(call, "replication.backlog", f.stream);
+    field_int(call, "replication.backlog", f.report.used[KV_MEM_STREAM]);
     field_int(call, "clients.slaves", 0);
     field_int(call, "clients.normal", f.clients);
     field_int(call, "cluster.links", 0);
     field_int(call, "aof.buffer", 0);
-    field_int(call, "lua.caches", kv_mem_used(KV_MEM_SCRIPT));
+    field_int(call, "lua.caches", f.report.used[KV_MEM_SCRIPT]);
     field_int(call, "functions.caches", 0);
     field_int(call, "script.VMs", 0);
-    size_t pairs = 11 + stats_databases(call);
-    pairs += stats_sums(call, &f);
-    pairs += stats_allocator(call, &f);
-    kv_reply_map_end(call->out, token, pairs);
+    s.pairs += stats_databases(call);
+    s.pairs += stats_sums(call, &f);
+    s.pairs += stats_allocator(call, &f);
+    kv_memory_figures_each(&f, stats_figure, &s);
+    kv_caches_each_thread(&caches, stats_cache, &s);
+    kv_reply_map_end(call->out, token, s.pairs);
+    kv_caches_release(&caches);
 }
 
 /* --- DOCTOR --- */
 
-static void doctor_findings(struct kv_call *call, const struct figures *f, struct kv_text *t)
+/* True when `part` is worth a word: that share of the whole, and an amount that matters. */
+static bool is_much(int64_t part, int64_t whole, double share)
 {
-    uint64_t clients = kv_engine_stat(call->engine, offsetof(struct kv_worker_stats, clients));
-    double total = (double)f->total;
-    const struct kv_mem_system *s = &f->system;
-    if ((double)f->peak > 1.5 * total)
+    return part > DOCTOR_FINDING_BYTES && (double)part > share * (double)whole;
+}
+
+static void finding_bytes(struct kv_text *t, const char *title, int64_t bytes, const char *text)
+{
+    char human[64];
+    kv_memory_print_human((uint64_t)bytes, human);
+    kv_text_printf(t, " * %s: %s. %s\n", title, human, text);
+}
+
+/* What blocks in use do not explain. */
+static void doctor_allocators(const struct kv_memory_figures *f, struct kv_text *t)
+{
+    const struct kv_mem_report *r = &f->report;
+    int64_t slab_gaps = (int64_t)(r->slab_free_bytes + r->slab_unused_bytes);
+    int64_t large_gaps = (int64_t)r->large_overhead_bytes;
+    int64_t unknown = (int64_t)r->rss_bytes - (int64_t)r->accounted_bytes;
+    if (is_much(slab_gaps, (int64_t)r->small_bytes, 0.15))
+        finding_bytes(t, "Gaps between small blocks", slab_gaps,
+                      "They follow deletions of many keys and go as new keys of the same size "
+                      "come; with activedefrag the server closes them by moving entries.");
+    if (is_much(large_gaps, (int64_t)r->large_bytes, 0.25))
+        finding_bytes(t, "Pages around large blocks", large_gaps,
+                      "They are kept for the next large values; MEMORY PURGE gives back those "
+                      "that are empty.");
+    if (is_much((int64_t)r->cached_bytes, f->total, 0.05))
+        finding_bytes(t, "Thread caches", (int64_t)r->cached_bytes,
+                      "A thread that rests gives its cache back by itself within a second; INFO "
+                      "kvik_memory tells which one does not.");
+    if (r->accounted_bytes != 0 && is_much(unknown, (int64_t)r->rss_bytes, 0.1))
+        finding_bytes(t, "Resident memory that no figure explains", unknown,
+                      "Look for huge pages of the system or for memory that it has not taken "
+                      "back yet.");
+}
+
+static void doctor_findings(struct kv_call *call, const struct kv_memory_figures *f,
+                            struct kv_text *t)
+{
+    int64_t clients =
+        (int64_t)kv_engine_stat(call->engine, offsetof(struct kv_worker_stats, clients));
+    int64_t placed = f->report.used[KV_MEM_ENTRY] + f->report.used[KV_MEM_VALUE];
+    if (is_much(f->peak - f->total, f->total, 0.5))
         kv_text_printf(t,
                        " * Peak: %.2f times as much was in use once. Pages kept since then make "
                        "the resident size look large; MEMORY PURGE gives them back.\n",
-                       ratio((double)f->peak, total));
-    if ((double)s->active > 1.1 * (double)s->allocated && s->active - s->allocated > (10u << 20))
-        kv_text_printf(t,
-                       " * Fragmentation: pages in use hold %.2f times the bytes in blocks. It "
-                       "follows deletions of many keys and goes as new keys fill the gaps.\n",
-                       ratio((double)s->active, (double)s->allocated));
-    if ((double)s->rss > 1.5 * total && (int64_t)s->rss - f->total > (10 << 20))
-        kv_text_printf(t,
-                       " * Resident size: the process holds %.2f times the bytes in blocks. If "
-                       "MEMORY PURGE does not help, look for huge pages of the system.\n",
-                       ratio((double)s->rss, total));
-    if (clients > 0 && f->clients / (int64_t)clients > DOCTOR_CLIENT_BYTES)
+                       ratio((double)f->peak, (double)f->total));
+    doctor_allocators(f, t);
+    if (is_much(f->slack, placed, 0.25))
+        finding_bytes(t, "Slack inside blocks", f->slack,
+                      "Values lie in blocks that are larger than they need: strings that were "
+                      "appended to, or sizes just above a step of the allocator.");
+    if (is_much(f->detached, f->total, 0.05))
+        finding_bytes(t, "Deleted and not freed yet", f->detached,
+                      "The background thread is at work on a flush.");
+    if (clients > 0 && f->clients / clients > DOCTOR_CLIENT_BYTES)
         kv_text_printf(t,
                        " * Clients: a connection holds %lld bytes on average. Clients that do not "
                        "read their replies show in CLIENT LIST by omem.\n",
-                       (long long)(f->clients / (int64_t)clients));
+                       (long long)(f->clients / clients));
 }
 
 void kv_cmd_memory_doctor(struct kv_call *call)
 {
-    struct figures f;
+    struct kv_memory_figures f;
     struct kv_text findings = {0}, text = {0};
-    figures_read(call, &f);
-    if (f.total < DOCTOR_SMALL_BYTES) {
+    kv_memory_figures_read(call->engine, &f);
+    /* What is resident matters too: a server that was emptied may still be large. */
+    if (KV_MAX(f.total, (int64_t)f.report.rss_bytes / 4) < DOCTOR_SMALL_BYTES) {
         kv_text_printf(&text, "Less than %d MB are in use: too little to judge.\n",
                        DOCTOR_SMALL_BYTES >> 20);
     } else {
@@ -228,7 +284,7 @@ void kv_cmd_memory_doctor(struct kv_call *call)
 
 void kv_cmd_memory_purge(struct kv_call *call)
 {
-    kv_mem_purge();
+    kv_engine_purge(call->engine);
     kv_reply_ok(call->out);
 }
 
@@ -240,6 +296,10 @@ static void malloc_stats_write(void *arg, const char *text)
 void kv_cmd_memory_malloc_stats(struct kv_call *call)
 {
     struct kv_text text = {0};
+    struct kv_caches caches;
+    kv_caches_read(&caches);
+    kv_caches_print(&caches, &text);
+    kv_caches_release(&caches);
     kv_mem_malloc_stats(malloc_stats_write, &text);
     kv_cmd_reply_text_take(&text, call);
 }
@@ -250,9 +310,9 @@ void kv_cmd_memory_help(struct kv_call *call)
         "DOCTOR",
         "    What is unusual about this server's memory, in words.",
         "MALLOC-STATS",
-        "    The allocator's own statistics.",
+        "    The thread caches by size of block, and the allocator's own statistics.",
         "PURGE",
-        "    Give unused pages back to the system.",
+        "    Give unused memory back to the system, the thread caches included.",
         "STATS",
         "    What the memory is used for, in numbers.",
         "USAGE <key> [SAMPLES <count>]",

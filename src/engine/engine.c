@@ -324,6 +324,15 @@ void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *
     }
 }
 
+void kv_engine_purge(struct kv_engine *e)
+{
+    KV_ASSERT(kv_this_worker != NULL);
+    for (uint32_t i = 0; i < e->worker_count; i++)
+        if (e->workers[i] != kv_this_worker)
+            kv_inbox_post(e->workers[i], KV_MSG_PURGE, 0, 0, NULL);
+    kv_mem_purge();
+}
+
 void kv_engine_pause(struct kv_engine *e, int64_t until_ms, bool all)
 {
     /* A second pause never makes the first one shorter or weaker while it lasts. */

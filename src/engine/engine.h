@@ -106,6 +106,10 @@ void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *
 void kv_engine_pause(struct kv_engine *e, int64_t until_ms, bool all);
 void kv_engine_unpause(struct kv_engine *e);
 
+/* Gives unused memory back to the system: the calling worker at once, the others in their next
+ * round, since the cache of a thread is its own. A worker's thread. */
+void kv_engine_purge(struct kv_engine *e);
+
 /* Frees something big on the background thread, in order; fn must not touch shards. Any thread. */
 void kv_engine_background(struct kv_engine *e, void (*fn)(void *arg), void *arg);
 uint64_t kv_engine_background_pending(const struct kv_engine *e);

@@ -195,6 +195,9 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
     case KV_MSG_MOVED:
         take_moved(w, m->pointer);
         break;
+    case KV_MSG_PURGE:
+        kv_mem_purge();
+        break;
     }
 }
 
