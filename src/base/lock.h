@@ -13,7 +13,9 @@ enum kv_lock_rank {
     KV_RANK_STREAM = 30,     /* readers of the change stream */
     KV_RANK_BACKGROUND = 40, /* queue of the background thread */
     KV_RANK_SLOWLOG = 50,
-    KV_RANK_MEM = 60, /* list of memory slots */
+    KV_RANK_MEM = 60,       /* list of memory slots */
+    KV_RANK_MEM_CLASS = 61, /* slabs of one size class */
+    KV_RANK_MEM_CHUNK = 62, /* chunks of slabs */
     KV_RANK_LOG = 70,
 };
 

@@ -5,6 +5,9 @@
  *              function, so that whoever knows what was requested knows the exact block
  *   owner      who a block is accounted to (enum kv_mem_owner); told at allocation and at free
  *   slot       a thread's private counters; the thread alone writes them, readers sum all slots
+ *   cache      a thread's free blocks, one stack of pointers per size class
+ *   slab       64 KiB that are cut into blocks of one class; belongs to no thread
+ *   chunk      2 MiB that hold 32 slabs and their descriptors
  *
  * Rules
  *   - kv_mem_free is told a size of the block's class: the size asked for, the block size, or any
@@ -21,7 +24,9 @@
 
 #include "base/assert.h"
 #include "base/compiler.h"
+#include "base/stat.h"
 #include <assert.h>
+#include <string.h>
 
 enum kv_mem_owner {
     KV_MEM_ENTRY = 0,     /* entries of the keyspace: key, small value, metadata */
@@ -44,17 +49,30 @@ enum kv_mem_owner {
 /* Lower-case name of an owner, for reports. */
 const char *kv_mem_owner_name(enum kv_mem_owner owner);
 
-/* Exact size of the block that a request of `size` bytes gets. Size 0 counts as 1. Classes follow
- * jemalloc 5: 8, then 16-byte steps to 128, then four steps per doubling. Pure, budget 8
- * instructions; kv_mem_init checks it against the allocator. */
+/* --- size classes ---
+ * Up to KV_MEM_SMALL_MAX blocks are cut from slabs of ours: 8-byte steps up to 128, then eight
+ * steps per doubling, so that at most an eighth is lost. Above, classes are those of jemalloc 5:
+ * four steps per doubling. Blocks are 8-aligned, those of 129 bytes and more 16-aligned. */
+#define KV_MEM_SMALL_MAX ((size_t)1024)
+#define KV_MEM_CLASS_COUNT 40
+
+/* Number of the class of a small request; 0 counts as 1. */
+KV_INLINE unsigned kv_mem_class_formula(size_t size)
+{
+    if (size <= 128)
+        return (unsigned)((size - (size != 0)) >> 3);
+    unsigned log2 = 63 - (unsigned)__builtin_clzl(size - 1);
+    return 16 + (log2 - 7) * 8 + (unsigned)((size - 1) >> (log2 - 3)) - 8;
+}
+
+/* Exact size of the block that a request of `size` bytes gets. Size 0 counts as 1. Pure, budget 12
+ * instructions; kv_mem_init checks it against the allocator below. */
 KV_INLINE size_t kv_mem_block_size(size_t size)
 {
-    if (size <= 128) {
-        if (KV_UNLIKELY(size <= 8))
-            return 8;
-        return (size + 15) & ~(size_t)15;
-    }
-    unsigned shift = 61 - (unsigned)__builtin_clzl(size - 1);
+    if (size <= 128)
+        return KV_UNLIKELY(size == 0) ? 8 : (size + 7) & ~(size_t)7;
+    unsigned steps_log2 = size <= KV_MEM_SMALL_MAX ? 3 : 2;
+    unsigned shift = 63 - (unsigned)__builtin_clzl(size - 1) - steps_log2;
     size_t step = (size_t)1 << shift;
     return (size + step - 1) & ~(step - 1);
 }
@@ -62,21 +80,23 @@ KV_INLINE size_t kv_mem_block_size(size_t size)
 /* Largest request that is accepted at all; try_ calls refuse more, others end the process. */
 #define KV_MEM_SIZE_MAX ((size_t)1 << 46)
 
-void *kv_mem_alloc(size_t size, enum kv_mem_owner owner) __attribute__((malloc, returns_nonnull));
-void *kv_mem_zalloc(size_t size, enum kv_mem_owner owner) __attribute__((malloc, returns_nonnull));
-void *kv_mem_try_alloc(size_t size, enum kv_mem_owner owner) KV_MUST_CHECK;
-void *kv_mem_try_zalloc(size_t size, enum kv_mem_owner owner) KV_MUST_CHECK;
+/* Release builds inline these five (mem/inline.h): a small block is popped from or pushed to the
+ * calling thread's cache. Budget for a pair with a size known at compile time: 18 instructions. */
+KV_INLINE void *kv_mem_alloc(size_t size, enum kv_mem_owner owner);
+KV_INLINE void *kv_mem_zalloc(size_t size, enum kv_mem_owner owner);
+KV_INLINE void *kv_mem_try_alloc(size_t size, enum kv_mem_owner owner) KV_MUST_CHECK;
+KV_INLINE void *kv_mem_try_zalloc(size_t size, enum kv_mem_owner owner) KV_MUST_CHECK;
+/* ptr may be NULL (then nothing happens). */
+KV_INLINE void kv_mem_free(void *ptr, size_t size, enum kv_mem_owner owner);
 
 /* As kv_mem_try_alloc; also tells the block's usable bytes (kv_mem_block_size(size)). */
 void *kv_mem_try_alloc_usable(size_t size, enum kv_mem_owner owner, size_t *usable) KV_MUST_CHECK;
 
-/* Aligned to `align`, a power of two up to 4,096; freed by kv_mem_free_aligned. */
+/* Aligned to `align`, a power of two up to 4,096; freed by kv_mem_free_aligned. The block's size is
+ * kv_mem_block_size of the size rounded up to a multiple of the alignment. */
 void *kv_mem_alloc_aligned(size_t size, size_t align, enum kv_mem_owner owner);
 void *kv_mem_try_alloc_aligned(size_t size, size_t align, enum kv_mem_owner owner) KV_MUST_CHECK;
 void kv_mem_free_aligned(void *ptr, size_t size, size_t align, enum kv_mem_owner owner);
-
-/* ptr may be NULL (then nothing happens). */
-void kv_mem_free(void *ptr, size_t size, enum kv_mem_owner owner);
 
 /* Moves or grows a block; old_size as for kv_mem_free; ptr NULL allocates. On failure of the try
  * form the old block is untouched. Same class: returns ptr. */
@@ -100,9 +120,13 @@ void kv_mem_thread_exit(void);
 /* Names the calling thread in the reports below ("worker-0"); at most 15 bytes are kept. */
 void kv_mem_thread_name(const char *name);
 
-/* Periodic work of each thread that allocates: gives back what its cache has not used since the
- * last call but one. Call it about ten times a second; cheap when nothing is idle. */
+/* Periodic work of each thread that allocates: gives back what its cache has not used for the
+ * last second or so. Call it about ten times a second; cheap when nothing is idle. */
 void kv_mem_trim(void);
+
+/* Empties the calling thread's cache at once: after work that freed much and will not come again.
+ */
+void kv_mem_flush(void);
 
 /* Periodic work of the main thread: peak, the allocator's clock, pages of slabs that have been
  * empty for a second. */
@@ -196,5 +220,7 @@ uint64_t kv_mem_fail_try(uint64_t n);
 /* Counts a try allocation and tells whether it has to fail on purpose; called by the try functions,
  * and by arenas for those that need no new chunk. False outside of debug builds. */
 bool kv_mem_try_refused(void);
+
+#include "mem/inline.h"
 
 #endif

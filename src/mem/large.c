@@ -1,0 +1,288 @@
+/* The allocator below: what exceeds KV_MEM_SMALL_MAX, or asks for more alignment than slabs have.
+ *
+ * It is jemalloc, whose classes kv_mem_block_size knows (kv_large_init compares them over every
+ * class), or the C library in sanitizer builds and in the library for other programs, which must
+ * not bring another malloc along. Allocation goes through malloc (jemalloc inlines a shorter path
+ * there than in mallocx), release through sdallocx, which never looks a size up.
+ *
+ * Its own slabs serve 1,280 to 14,336 bytes; those too can be nearly empty after many deletions. An
+ * evacuation asks jemalloc about each such block (its introspection call tells how full the block's
+ * slab is and how full all of the class are) and moves those in the emptier ones.
+ *
+ * Threads: any.
+ *
+ * Rejected: extents of our own for large blocks (jemalloc's decay, coalescing and in-place growth
+ * would have to be built again for no gain in the path of a command); its background thread (the
+ * main thread's periodic work passes the time on).
+ */
+#include "mem/mem_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#if MEM_JEMALLOC
+
+#include <jemalloc/jemalloc.h>
+#include <stdio.h>
+
+#define STRING_OF(x) #x
+#define STRING(x) STRING_OF(x)
+#define SLAB_CLASS_MAX ((size_t)14336) /* its largest class that is cut from slabs */
+#define WASTE_MIN ((uint64_t)8 << 20)  /* less inside its slabs is not worth asking */
+
+/* Read by jemalloc before main. Few arenas, since a small server should stay small and the tcache
+ * takes most contention away; no background thread, since kv_mem_sample drives the decay. Large
+ * blocks start on their page: random starts cost a page each and serve caches of other machines. */
+const char *malloc_conf __attribute__((visibility("default"), used)) =
+    "narenas:4,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0,"
+    "cache_oblivious:false";
+
+void *kv_large_alloc(size_t bytes, size_t align, bool zero)
+{
+    if (KV_LIKELY(align <= ALIGN_FREE))
+        return zero ? calloc(1, bytes) : malloc(bytes);
+    return mallocx(bytes, MALLOCX_ALIGN(align) | (zero ? MALLOCX_ZERO : 0));
+}
+
+void kv_large_free(void *ptr, size_t bytes, size_t align)
+{
+    sdallocx(ptr, bytes, KV_LIKELY(align <= ALIGN_FREE) ? 0 : MALLOCX_ALIGN(align));
+}
+
+void *kv_large_resize(void *ptr, size_t old_bytes, size_t new_bytes)
+{
+    (void)old_bytes;
+    return rallocx(ptr, new_bytes, 0);
+}
+
+static void call_arenas(const char *what)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "arena.%u.%s", MALLCTL_ARENAS_ALL, what);
+    mallctl(name, NULL, NULL, NULL, 0);
+}
+
+void kv_large_sample(void)
+{
+    call_arenas("decay");
+}
+
+void kv_large_purge(void)
+{
+    mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+    call_arenas("purge");
+}
+
+static uint64_t read_size_stat(const char *name)
+{
+    size_t value = 0;
+    size_t len = sizeof(value);
+    return mallctl(name, &value, &len, NULL, 0) == 0 ? value : 0;
+}
+
+void kv_large_totals(struct large_totals *out)
+{
+    uint64_t epoch = 1;
+    mallctl("epoch", NULL, NULL, &epoch, sizeof(epoch)); /* refreshes the statistics */
+    *out = (struct large_totals){
+        .allocated = read_size_stat("stats.allocated"),
+        .active = read_size_stat("stats.active"),
+        .resident = read_size_stat("stats.resident"),
+        .retained = read_size_stat("stats.retained"),
+        .metadata = read_size_stat("stats.metadata"),
+    };
+}
+
+const char *kv_mem_allocator_name(void)
+{
+    return "jemalloc-" STRING(JEMALLOC_VERSION_MAJOR) "." STRING(JEMALLOC_VERSION_MINOR) "." STRING(
+        JEMALLOC_VERSION_BUGFIX);
+}
+
+void kv_mem_malloc_stats(void (*write)(void *arg, const char *text), void *arg)
+{
+    KV_ASSERT(write != NULL);
+    malloc_stats_print(write, arg, NULL);
+}
+
+/* --- evacuation --- */
+
+static _Atomic(bool) evacuating;
+static size_t query_mib[3];
+static size_t query_mib_len; /* 0: this jemalloc cannot tell */
+
+struct utilization { /* what experimental.utilization.query writes */
+    void *current;   /* the slab that serves now */
+    size_t slab_free, slab_blocks, slab_bytes;
+    size_t class_free, class_blocks; /* over all slabs of the arena's class */
+};
+
+uint64_t kv_large_evacuation_begin(void)
+{
+    struct large_totals t;
+    kv_large_totals(&t);
+    bool worth = query_mib_len != 0 && t.active > t.allocated + WASTE_MIN;
+    atomic_store_explicit(&evacuating, worth, memory_order_relaxed);
+    return worth ? t.active - t.allocated : 0;
+}
+
+void kv_large_evacuation_end(void)
+{
+    atomic_store_explicit(&evacuating, false, memory_order_relaxed);
+}
+
+bool kv_large_evacuates(const void *ptr, size_t bytes)
+{
+    if (bytes > SLAB_CLASS_MAX || !atomic_load_explicit(&evacuating, memory_order_relaxed))
+        return false;
+    struct utilization u;
+    size_t len = sizeof(u);
+    if (mallctlbymib(query_mib, query_mib_len, &u, &len, &ptr, sizeof(ptr)) != 0)
+        return false;
+    /* Emptier than its class is on the whole, by an eighth, and with somewhere to go. */
+    size_t slab_used = u.slab_blocks - u.slab_free, class_used = u.class_blocks - u.class_free;
+    if (u.slab_free == 0 || u.class_free == 0 || u.class_blocks <= u.slab_blocks)
+        return false;
+    return slab_used * u.class_blocks * 8 < class_used * u.slab_blocks * 7;
+}
+
+void *kv_large_alloc_dense(size_t bytes)
+{
+    return mallocx(bytes, MALLOCX_TCACHE_NONE);
+}
+
+void kv_large_free_dense(void *ptr, size_t bytes)
+{
+    sdallocx(ptr, bytes, MALLOCX_TCACHE_NONE);
+}
+
+/* --- start --- */
+
+/* One size: the formula must be the allocator's answer. */
+static void verify_size(size_t size)
+{
+    size_t truth = nallocx(size, 0);
+    if (truth != kv_mem_block_size(size))
+        kv_panic("jemalloc gives %zu bytes for %zu where %zu are expected: another build of it?",
+                 truth, size, kv_mem_block_size(size));
+}
+
+static void verify_malloc_is_ours(void)
+{
+    uint64_t before = 0, after = 0;
+    size_t len = sizeof(before);
+    mallctl("thread.allocated", &before, &len, NULL, 0);
+    void *volatile probe = malloc(40);
+    mallctl("thread.allocated", &after, &len, NULL, 0);
+    free(probe);
+    KV_ASSERT(after != before);
+}
+
+void kv_large_init(void)
+{
+    for (size_t size = KV_MEM_SMALL_MAX; size < KV_MEM_SIZE_MAX;
+         size = kv_mem_block_size(size + 1)) {
+        if (size > KV_MEM_SMALL_MAX) {
+            verify_size(size - 1);
+            verify_size(size);
+        }
+        verify_size(size + 1);
+    }
+    for (size_t align = ALIGN_FREE; align <= ALIGN_MAX; align *= 2) {
+        for (size_t size = KV_MEM_SMALL_MAX + 1; size <= 32768; size += 61)
+            KV_ASSERT(nallocx(size, MALLOCX_ALIGN(align)) ==
+                      kv_mem_block_size(aligned_size(size, align)));
+    }
+    /* sdallocx on a block of another malloc would be ruin. */
+    verify_malloc_is_ours();
+    size_t len = KV_ARRAY_LEN(query_mib);
+    if (mallctlnametomib("experimental.utilization.query", query_mib, &len) == 0)
+        query_mib_len = len;
+}
+
+#else
+
+void *kv_large_alloc(size_t bytes, size_t align, bool zero)
+{
+    if (align <= ALIGN_FREE)
+        return zero ? calloc(1, bytes) : malloc(bytes);
+    void *p = NULL;
+    if (posix_memalign(&p, align, bytes) != 0)
+        return NULL;
+    return zero ? memset(p, 0, bytes) : p;
+}
+
+void kv_large_free(void *ptr, size_t bytes, size_t align)
+{
+    (void)bytes;
+    (void)align;
+    free(ptr);
+}
+
+void *kv_large_resize(void *ptr, size_t old_bytes, size_t new_bytes)
+{
+    (void)old_bytes;
+    return realloc(ptr, new_bytes);
+}
+
+void kv_large_sample(void)
+{
+}
+
+void kv_large_purge(void)
+{
+}
+
+void kv_large_totals(struct large_totals *out)
+{
+    *out = (struct large_totals){0};
+}
+
+const char *kv_mem_allocator_name(void)
+{
+    return "libc";
+}
+
+void kv_mem_malloc_stats(void (*write)(void *arg, const char *text), void *arg)
+{
+    KV_ASSERT(write != NULL);
+    write(arg, "The C library's allocator keeps no statistics.\n");
+}
+
+uint64_t kv_large_evacuation_begin(void)
+{
+    return 0;
+}
+
+void kv_large_evacuation_end(void)
+{
+}
+
+/* Nothing is known about fullness: a share of all blocks moves, so that sanitizers see moves. */
+bool kv_large_evacuates(const void *ptr, size_t bytes)
+{
+    (void)bytes;
+#ifdef KV_MEM_SYSTEM
+    return ((uintptr_t)ptr >> 4) % 8 == 0;
+#else
+    (void)ptr;
+    return false;
+#endif
+}
+
+void *kv_large_alloc_dense(size_t bytes)
+{
+    return malloc(bytes);
+}
+
+void kv_large_free_dense(void *ptr, size_t bytes)
+{
+    (void)bytes;
+    free(ptr);
+}
+
+void kv_large_init(void)
+{
+}
+
+#endif
