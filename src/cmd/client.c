@@ -525,7 +525,7 @@ void kv_cmd_client_setname(struct kv_call *call)
         kv_call_error(call, KV_CMD_BAD_CLIENT_NAME);
         return;
     }
-    if (kv_client_set_text(&call->client->name, call->argv[2]))
+    if (kv_client_set_text(call->client, &call->client->name, call->argv[2]))
         kv_reply_ok(call->out);
     else
         kv_call_no_memory(call);
@@ -546,7 +546,7 @@ void kv_cmd_client_setinfo(struct kv_call *call)
                        KV_CMD_QUOTE(call->argv[2]));
         return;
     }
-    if (kv_client_set_text(field, call->argv[3]))
+    if (kv_client_set_text(call->client, field, call->argv[3]))
         kv_reply_ok(call->out);
     else
         kv_call_no_memory(call);
@@ -570,26 +570,25 @@ void kv_cmd_client_reply(struct kv_call *call)
     }
 }
 
-static void set_flag(struct kv_call *call, uint32_t flag)
+void kv_cmd_client_no_evict(struct kv_call *call)
+{
+    bool on;
+    if (!kv_cmd_on_off(call, 2, &on))
+        return;
+    kv_client_set_no_evict(call->client, on);
+    kv_reply_ok(call->out);
+}
+
+void kv_cmd_client_no_touch(struct kv_call *call)
 {
     bool on;
     if (!kv_cmd_on_off(call, 2, &on))
         return;
     if (on)
-        call->client->flags |= flag;
+        call->client->flags |= KV_CLIENT_NO_TOUCH;
     else
-        call->client->flags &= ~flag;
+        call->client->flags &= ~(uint32_t)KV_CLIENT_NO_TOUCH;
     kv_reply_ok(call->out);
-}
-
-void kv_cmd_client_no_evict(struct kv_call *call)
-{
-    set_flag(call, KV_CLIENT_NO_EVICT);
-}
-
-void kv_cmd_client_no_touch(struct kv_call *call)
-{
-    set_flag(call, KV_CLIENT_NO_TOUCH);
 }
 
 void kv_cmd_client_help(struct kv_call *call)

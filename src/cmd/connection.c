@@ -137,7 +137,7 @@ void kv_cmd_hello(struct kv_call *call)
                             "same time");
         return;
     }
-    if (h.setname_arg != 0 && !kv_client_set_text(&c->name, call->argv[h.setname_arg])) {
+    if (h.setname_arg != 0 && !kv_client_set_text(c, &c->name, call->argv[h.setname_arg])) {
         kv_call_no_memory(call);
         return;
     }

@@ -38,6 +38,7 @@ static void *run(void *arg)
 {
     struct kv_background *b = arg;
     pthread_setname_np(pthread_self(), "kvik-background");
+    kv_mem_thread_name("background");
     pthread_mutex_lock(&b->mutex);
     for (;;) {
         while (b->first == NULL && !b->ending)
@@ -51,6 +52,7 @@ static void *run(void *arg)
         pthread_mutex_unlock(&b->mutex);
         j->fn(j->arg);
         kv_mem_free(j, sizeof(*j), KV_MEM_OTHER);
+        kv_mem_trim();
         atomic_fetch_sub(&b->pending, 1);
         atomic_fetch_add(&b->done, 1);
         pthread_mutex_lock(&b->mutex);

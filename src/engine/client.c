@@ -22,14 +22,17 @@
 #define WRITE_PARTS 32                  /* chunks given to one writev */
 #define WRITE_ROUND_BYTES (1024 * 1024) /* then other connections get their turn */
 
-static void clear_text(char **field)
+static void clear_text(struct kv_client *c, char **field)
 {
-    if (*field != NULL)
-        kv_mem_free(*field, strlen(*field) + 1, KV_MEM_CLIENT);
+    if (*field == NULL)
+        return;
+    size_t size = strlen(*field) + 1;
+    c->base_bytes -= kv_mem_block_size(size);
+    kv_mem_free(*field, size, KV_MEM_CLIENT);
     *field = NULL;
 }
 
-bool kv_client_set_text(char **field, struct kv_slice text)
+bool kv_client_set_text(struct kv_client *c, char **field, struct kv_slice text)
 {
     char *copy = NULL;
     if (text.len > 0) {
@@ -39,16 +42,19 @@ bool kv_client_set_text(char **field, struct kv_slice text)
         memcpy(copy, text.ptr, text.len);
         copy[text.len] = '\0';
     }
-    clear_text(field);
+    clear_text(c, field);
     *field = copy;
+    if (copy != NULL)
+        c->base_bytes += kv_mem_block_size(text.len + 1);
     return true;
 }
 
 /* Addresses are short and ours: they need no failure. */
-static void set_address(char **field, const char *name, size_t len)
+static void set_address(struct kv_client *c, char **field, const char *name, size_t len)
 {
-    clear_text(field);
+    clear_text(c, field);
     *field = kv_mem_strdup(name, len, KV_MEM_CLIENT);
+    c->base_bytes += kv_mem_block_size(len + 1);
 }
 
 static void set_addresses(struct kv_client *c)
@@ -57,12 +63,12 @@ static void set_addresses(struct kv_client *c)
     if (c->flags & KV_CLIENT_UNIX) {
         const char *path = c->worker->engine->options.unixsocket;
         int n = snprintf(name, sizeof(name), "%.100s:0", path);
-        set_address(&c->peer, name, (size_t)n);
-        set_address(&c->local, name, (size_t)n);
+        set_address(c, &c->peer, name, (size_t)n);
+        set_address(c, &c->local, name, (size_t)n);
         return;
     }
-    set_address(&c->peer, name, kv_socket_name(c->io.fd, true, name));
-    set_address(&c->local, name, kv_socket_name(c->io.fd, false, name));
+    set_address(c, &c->peer, name, kv_socket_name(c->io.fd, true, name));
+    set_address(c, &c->local, name, kv_socket_name(c->io.fd, false, name));
 }
 
 void kv_client_link(struct kv_worker *w, struct kv_client *c)
@@ -76,11 +82,13 @@ void kv_client_link(struct kv_worker *w, struct kv_client *c)
     w->clients = c;
     w->client_count++;
     kv_stat_set(&w->stats.clients, w->client_count);
+    kv_client_limit_enter(c);
 }
 
 void kv_client_unlink(struct kv_client *c)
 {
     struct kv_worker *w = c->worker;
+    kv_client_limit_leave(c);
     if (w->timeout_cursor == c)
         w->timeout_cursor = c->next;
     if (c->prev != NULL)
@@ -109,9 +117,11 @@ struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix)
         c->flags |= KV_CLIENT_AUTHENTICATED;
     kv_out_init(&c->out, &w->chunks);
     c->created_ms = c->active_ms = kv_clock_wall_ms();
-    kv_client_link(w, c);
+    c->base_bytes = kv_mem_block_size(sizeof(*c));
+    c->worker = w;
     if (fd >= 0)
         set_addresses(c);
+    kv_client_link(w, c);
     return c;
 }
 
@@ -185,12 +195,13 @@ void kv_client_free(struct kv_client *c)
         kv_loop_forget(w->loop, &c->io);
         close(c->io.fd);
     }
-    clear_text(&c->name);
-    clear_text(&c->lib_name);
-    clear_text(&c->lib_version);
-    clear_text(&c->peer);
-    clear_text(&c->local);
     kv_client_unlink(c);
+    clear_text(c, &c->name);
+    clear_text(c, &c->lib_name);
+    clear_text(c, &c->lib_version);
+    clear_text(c, &c->peer);
+    clear_text(c, &c->local);
+    KV_ASSERT(c->base_bytes == kv_mem_block_size(sizeof(*c)));
     atomic_fetch_sub_explicit(&w->engine->client_total, 1, memory_order_relaxed);
     kv_mem_free(c, sizeof(*c), KV_MEM_CLIENT);
 }
@@ -198,6 +209,7 @@ void kv_client_free(struct kv_client *c)
 void kv_client_close_soon(struct kv_client *c)
 {
     c->flags |= KV_CLIENT_CLOSE_NOW;
+    kv_client_limit_leave(c); /* nobody else is to be closed for what goes with it */
     if (c->flags & (KV_CLIENT_QUEUED_CLOSE | KV_CLIENT_VIRTUAL))
         return;
     c->flags |= KV_CLIENT_QUEUED_CLOSE;
@@ -207,12 +219,21 @@ void kv_client_close_soon(struct kv_client *c)
         kv_loop_wake(c->worker->loop);
 }
 
+void kv_client_drop(struct kv_client *c)
+{
+    KV_ASSERT(c->worker == kv_this_worker);
+    kv_client_close_soon(c);
+    kv_tx_discard(c);
+    free_input(c);
+    kv_out_release(&c->out);
+}
+
 void kv_client_reset(struct kv_client *c)
 {
     kv_tx_discard(c);
     kv_tx_unwatch_all(c);
     const uint32_t cleared = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP |
-                             KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_EVICT | KV_CLIENT_NO_TOUCH |
+                             KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_TOUCH |
                              KV_CLIENT_AUTHENTICATED;
     c->flags &= ~cleared;
     if (c->worker->engine->options.requirepass[0] == '\0')
@@ -220,7 +241,8 @@ void kv_client_reset(struct kv_client *c)
     c->resp = 2;
     c->out.resp = 2;
     c->db = 0;
-    clear_text(&c->name);
+    clear_text(c, &c->name);
+    kv_client_set_no_evict(c, false);
 }
 
 enum kv_client_class kv_client_class(const struct kv_client *c)
@@ -231,14 +253,11 @@ enum kv_client_class kv_client_class(const struct kv_client *c)
 
 size_t kv_client_memory(const struct kv_client *c)
 {
-    size_t sum =
-        kv_mem_block_size(sizeof(*c)) + c->in_capacity + c->out.chunk_bytes + kv_tx_memory(c);
+    size_t sum = c->base_bytes + c->out.chunk_bytes + kv_tx_memory(c);
+    if (c->in != NULL)
+        sum += kv_mem_block_size(c->in_capacity);
     if (c->partial != NULL)
-        sum += sizeof(*c->partial) + c->partial->held_bytes;
-    const char *texts[] = {c->name, c->lib_name, c->lib_version, c->peer, c->local};
-    for (size_t i = 0; i < KV_ARRAY_LEN(texts); i++)
-        if (texts[i] != NULL)
-            sum += kv_mem_block_size(strlen(texts[i]) + 1);
+        sum += kv_partial_memory(c->partial);
     return sum;
 }
 

@@ -65,14 +65,18 @@ struct kv_client {
     uint64_t commands;                 /* tot-cmds */
     uint64_t bytes_in, bytes_out;      /* tot-net-in, tot-net-out */
 
-    struct kv_tx *tx;                        /* MULTI queue and watches; NULL without either */
-    uint64_t id;                             /* CLIENT ID: never reused, ascending */
-    struct kv_client *next, *prev;           /* the worker's list of clients */
-    struct kv_client *close_next;            /* close list */
-    struct kv_client *resume_next;           /* resume list */
-    struct kv_client *park_next, *park_prev; /* the worker's list of those parked at shards */
-    atomic_bool park_listed;                 /* in a shard's list; changes under its mutex */
-    struct kv_client *wait_next, *wait_prev; /* queue it is parked in */
+    struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
+    size_t base_bytes;                           /* blocks of this structure and of its texts */
+    size_t counted_bytes;                        /* in the worker's total (client_limit.h) */
+    uint8_t bucket;                              /* size class there, or KV_CLIENT_BUCKET_... */
+    uint64_t id;                                 /* CLIENT ID: never reused, ascending */
+    struct kv_client *next, *prev;               /* the worker's list of clients */
+    struct kv_client *close_next;                /* close list */
+    struct kv_client *resume_next;               /* resume list */
+    struct kv_client *park_next, *park_prev;     /* the worker's list of those parked at shards */
+    atomic_bool park_listed;                     /* in a shard's list; changes under its mutex */
+    struct kv_client *wait_next, *wait_prev;     /* queue it is parked in */
+    struct kv_client *bucket_next, *bucket_prev; /* the worker's list of one size class */
 
     char *name;                   /* CLIENT SETNAME; NULL when unset; name_len + 1 bytes */
     char *lib_name, *lib_version; /* CLIENT SETINFO; NULL when unset; strlen + 1 bytes */
@@ -84,14 +88,19 @@ struct kv_client {
 
 static_assert(offsetof(struct kv_client, tx) <= 4 * KV_CACHE_LINE, "hot fields come first");
 
-/* Bytes held for this client (tot-mem): structure, input, output, transaction. */
+/* Bytes held for this client (tot-mem), in whole blocks: structure and texts, input, a large
+ * command that is still arriving, output with the blocks it refers to, transaction, watches. */
 size_t kv_client_memory(const struct kv_client *c);
 
 /* Closes at the next safe point. Owner worker or KV_MODE_STOP. */
 void kv_client_close_soon(struct kv_client *c);
 
-/* Replaces *field by a copy of the text ("" or len 0: NULL). False: no memory, nothing changed. */
-bool kv_client_set_text(char **field, struct kv_slice text) KV_MUST_CHECK;
+/* Replaces *field, one of the client's texts, by a copy of the text ("" or len 0: NULL). False: no
+ * memory, nothing changed. */
+bool kv_client_set_text(struct kv_client *c, char **field, struct kv_slice text) KV_MUST_CHECK;
+
+/* CLIENT NO-EVICT: what it holds counts, but it is never disconnected for memory. */
+void kv_client_set_no_evict(struct kv_client *c, bool on);
 
 /* Back to a fresh connection's state, but for name of library, id and address (RESET): MULTI
  * dropped, watches gone, RESP2, database 0, reply on, name cleared, authenticated as the server

@@ -20,6 +20,7 @@
 #define IDLE_CHECK_SHARE 10 /* a tenth of the clients is looked at per tick */
 #define BALANCE_MS 1000
 #define MOVE_MAX 16 /* connections handed over at once */
+#define TRIM_MS 100 /* between two looks at what the thread's cache of memory does not use */
 
 static bool lock_for_expiry(struct kv_worker *w, uint32_t shard)
 {
@@ -106,7 +107,7 @@ void kv_worker_expire(struct kv_worker *w)
 int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
 {
     struct kv_engine *e = w->engine;
-    if (w->expire_more || w->resume_first != NULL)
+    if (w->expire_more || w->limit.more || w->resume_first != NULL)
         return 0;
     if (w->orphan_len > 0)
         return 1;
@@ -226,6 +227,11 @@ void kv_worker_cron(struct kv_worker *w, int64_t mono_ms)
     uint32_t hz = KV_MAX(e->options.hz, 1u);
     w->cron_ms = mono_ms + 1000 / hz;
     check_clients(w);
+    KV_DEBUG_ONLY(kv_client_limit_check(w));
+    if (mono_ms >= w->trim_ms) {
+        w->trim_ms = mono_ms + TRIM_MS;
+        kv_mem_trim();
+    }
     if (w->load_ms == 0)
         w->load_ms = mono_ms;
     else if (mono_ms - w->load_ms >= BALANCE_MS)

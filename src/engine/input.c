@@ -223,13 +223,16 @@ static void run_input(struct kv_client *c, const char *pos, const char *end)
             break;
         }
         /* What a transaction has queued is input that has not run yet. */
-        if (KV_UNLIKELY(c->tx != NULL) &&
-            kv_client_multi_memory(c) > c->worker->engine->options.client_query_buffer_limit)
-            over_query_limit(c);
+        if (KV_UNLIKELY(c->tx != NULL)) {
+            if (kv_client_multi_memory(c) > c->worker->engine->options.client_query_buffer_limit)
+                over_query_limit(c);
+            kv_client_limit_touch(c);
+        }
         if (KV_UNLIKELY(kv_out_pending(&c->out) > FLUSH_BYTES)) {
             if (!(c->flags & KV_CLIENT_WRITE_WAIT))
                 (void)kv_client_send(c);
             kv_client_check_limits(c);
+            kv_client_limit_touch(c);
         }
     }
     c->worker->busy = false;
@@ -328,11 +331,11 @@ void kv_client_process(struct kv_client *c)
     run_input(c, in, in + len);
     kv_mem_free(in, capacity, KV_MEM_CLIENT_INPUT);
     finish_input(c);
+    kv_client_limit_touch(c);
 }
 
-void kv_client_handler(struct kv_io *io, uint32_t events)
+static void handle_events(struct kv_client *c, uint32_t events)
 {
-    struct kv_client *c = KV_CONTAINER_OF(io, struct kv_client, io);
     if (events & KV_IO_WRITE && !kv_client_send(c))
         return;
     if (events & KV_IO_READ)
@@ -341,6 +344,13 @@ void kv_client_handler(struct kv_io *io, uint32_t events)
         kv_client_close_soon(c);
     if (events & KV_IO_HANGUP && c->flags & SUSPENDED)
         kv_client_close_soon(c);
+}
+
+void kv_client_handler(struct kv_io *io, uint32_t events)
+{
+    struct kv_client *c = KV_CONTAINER_OF(io, struct kv_client, io);
+    handle_events(c, events);
+    kv_client_limit_touch(c);
 }
 
 /* --- library use --- */

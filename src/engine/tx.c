@@ -20,6 +20,14 @@ struct kv_tx *kv_tx_get(struct kv_client *c)
     return c->tx;
 }
 
+/* What a watch of a key costs: its own block, and the record with the key, which others that watch
+ * the same key may share. The bodies are the store's own; four words, and four words before the
+ * key. */
+static uint64_t watch_cost(const struct kv_key *key)
+{
+    return kv_mem_block_size(32) + kv_mem_block_size(32 + key->len);
+}
+
 /* Frees the record when neither queue nor watches need it. */
 static void maybe_free(struct kv_client *c)
 {
@@ -55,6 +63,7 @@ void kv_tx_discard(struct kv_client *c)
     tx->queue_bytes = 0;
     tx->mode = KV_MODE_FREE;
     tx->writes = false;
+    tx->denyoom = false;
     maybe_free(c);
 }
 
@@ -92,6 +101,7 @@ bool kv_tx_queue(struct kv_client *c, const struct kv_command *cmd, const struct
     uint8_t mode = cmd->mode == KV_MODE_SHARDS ? KV_MODE_ALONE : cmd->mode;
     tx->mode = KV_MAX(tx->mode, mode);
     tx->writes |= (cmd->flags & KV_CMD_WRITE) != 0;
+    tx->denyoom |= (cmd->flags & KV_CMD_DENYOOM) != 0;
     return true;
 }
 
@@ -119,6 +129,7 @@ enum kv_err kv_tx_watch(struct kv_call *call)
         if (err != KV_OK)
             return err;
         tx->watch_len++;
+        tx->watch_bytes += watch_cost(key);
     }
     maybe_free(call->client);
     return KV_OK;
@@ -132,6 +143,7 @@ void kv_tx_unwatch_held(struct kv_client *c)
     for (uint32_t i = 0; i < tx->watch_len; i++)
         kv_store_unwatch(c->worker->engine->store, tx->watches[i].watch);
     tx->watch_len = 0;
+    tx->watch_bytes = 0;
     maybe_free(c);
 }
 
@@ -185,6 +197,7 @@ void kv_tx_unwatch_all(struct kv_client *c)
     for (uint32_t i = 0; i < tx->watch_len; i++)
         add_orphan(c->worker, tx->watches[i].watch);
     tx->watch_len = 0;
+    tx->watch_bytes = 0;
     maybe_free(c);
     kv_worker_release_orphans(c->worker);
 }
@@ -209,6 +222,10 @@ size_t kv_tx_memory(const struct kv_client *c)
     const struct kv_tx *tx = c->tx;
     if (tx == NULL)
         return 0;
-    return sizeof(*tx) + tx->arena.used_bytes + tx->queue_capacity * sizeof(*tx->queue) +
-           tx->watch_capacity * sizeof(*tx->watches);
+    size_t sum = kv_mem_block_size(sizeof(*tx)) + tx->arena.used_bytes + tx->watch_bytes;
+    if (tx->queue_capacity > 0)
+        sum += kv_mem_block_size(tx->queue_capacity * sizeof(*tx->queue));
+    if (tx->watch_capacity > 0)
+        sum += kv_mem_block_size(tx->watch_capacity * sizeof(*tx->watches));
+    return sum;
 }

@@ -33,6 +33,7 @@ struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
     uint64_t seed;
     kv_random_secure(&seed, sizeof(seed));
     kv_random_init(&w->random, seed);
+    kv_memory_limit_init(w, kv_random_next(&w->random));
     w->command_stats = kv_mem_zalloc(e->table->id_count * sizeof(*w->command_stats), KV_MEM_CONFIG);
     w->hold_ticks = kv_clock_ns_to_ticks(KV_HOLD_NS);
     w->slow_ticks = UINT64_MAX;
@@ -247,7 +248,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
     close_queued(w);
-    if (w->resume_first != NULL || w->gate_phase || !kv_inbox_empty(&w->inbox))
+    if (w->resume_first != NULL || w->gate_phase || w->client_limit.more ||
+        !kv_inbox_empty(&w->inbox))
         timeout_ms = 0;
 
     uint64_t before = kv_clock_ticks();
@@ -277,10 +279,15 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
         kv_worker_expire(w);
     if (KV_UNLIKELY(w->orphan_len > 0))
         kv_worker_release_orphans(w);
+    kv_client_limit_round(w);
+    kv_memory_round(w);
 }
 
 void kv_worker_run(struct kv_worker *w)
 {
+    char name[16];
+    snprintf(name, sizeof(name), "worker-%u", w->index);
+    kv_mem_thread_name(name);
     kv_worker_attach(w);
     while (!atomic_load_explicit(&w->engine->stopping, memory_order_relaxed))
         kv_worker_round(w, kv_worker_timeout_ms(w, w->mono_ms));

@@ -6,10 +6,12 @@
 #include "base/clock.h"
 #include "engine/call.h"
 #include "engine/client.h"
+#include "engine/client_limit.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/inbox.h"
 #include "engine/lockset.h"
+#include "engine/memory_limit.h"
 #include "engine/slowlog.h"
 #include "engine/stream.h"
 #include "mem/arena.h"
@@ -55,8 +57,10 @@ struct kv_tx {
     struct kv_queued *queue; /* owned */
     uint32_t queue_len, queue_capacity;
     uint64_t queue_bytes;       /* sum of argument bytes */
+    uint64_t watch_bytes;       /* blocks of the records that the watches keep in the store */
     uint8_t mode;               /* strongest enum kv_cmd_mode of the queue */
     bool writes;                /* some queued command writes */
+    bool denyoom;               /* some queued command needs memory */
     struct kv_watched *watches; /* owned */
     uint32_t watch_len, watch_capacity;
 };
@@ -121,15 +125,19 @@ struct kv_worker {
 
     int64_t mono_ms;        /* monotonic time at the end of the last round; 0 before the first */
     int64_t cron_ms;        /* next periodic work, monotonic ms */
+    int64_t trim_ms;        /* next look at the thread's cache of memory, monotonic ms */
     int64_t expire_ms;      /* next expiry round, monotonic ms */
     uint32_t expire_cursor; /* next home shard to expire */
     bool expire_more;       /* due entries are left */
+    struct kv_worker_limit limit; /* maxmemory */
     uint64_t round_start_ticks;
     uint64_t expire_resume_ticks; /* no slice before this: half of the time is for commands */
     uint64_t assigned;            /* connections given to it; counted by worker 0 */
     uint64_t load_busy_ns;        /* stats.busy_ns at the last measurement */
     int64_t load_ms;              /* when that was, monotonic; 0 = never */
     kv_stat load_permille;        /* share of time not waiting, last second; read by others */
+
+    struct kv_client_limit client_limit KV_ALIGNED(KV_CACHE_LINE); /* sums are read by others */
 
     struct kv_worker_stats stats KV_ALIGNED(KV_CACHE_LINE);
     struct kv_store_stats store_stats;
@@ -161,6 +169,7 @@ struct kv_engine {
     bool listeners_rest; /* accepting failed: not watched until the next periodic work */
     bool unix_listener[KV_LISTEN_MAX];
     struct kv_background *background;
+    struct kv_memory_limit limit; /* maxmemory */
     int64_t start_wall_ms;
     /* CLIENT PAUSE: written behind a world stop */
     int64_t pause_until_ms; /* 0: none */
@@ -217,6 +226,8 @@ void kv_listen_again(struct kv_engine *e); /* after accepting failed; worker 0's
 /* client.c */
 struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix);
 void kv_client_free(struct kv_client *c); /* at once: unlinks from everything */
+/* Closes soon and lets go of all it holds at once. No command of it runs; no shard is held. */
+void kv_client_drop(struct kv_client *c);
 void kv_client_link(struct kv_worker *w, struct kv_client *c);
 void kv_client_unlink(struct kv_client *c);
 void kv_client_unpark(struct kv_client *c); /* out of whatever queue it waits in */
@@ -244,6 +255,13 @@ const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice n
 enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
                             const struct kv_slice *argv, int argc, struct kv_key **keys,
                             int *count) KV_MUST_CHECK;
+
+/* The check before a command that needs memory: one load and a comparison. */
+KV_INLINE bool kv_memory_over(const struct kv_worker *w)
+{
+    uint64_t limit = w->engine->options.maxmemory;
+    return KV_UNLIKELY(limit != 0 && kv_mem_used_published() > (int64_t)limit);
+}
 
 /* batch.c: runs up to n planned commands under one set of locks; returns how many ran */
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n);

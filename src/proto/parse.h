@@ -80,13 +80,17 @@ struct kv_partial {
     uint32_t skip;                   /* bytes of CR LF to skip after the bulk */
     struct kv_partial_block *blocks; /* owned */
     uint32_t block_count, block_capacity;
-    size_t held_bytes; /* memory for arguments, for the query buffer limit */
+    size_t held_bytes;  /* memory for arguments, for the query buffer limit */
+    size_t large_bytes; /* blocks of those that have one of their own */
     const struct kv_block_ops *ops;
 };
 
 /* NULL when memory is short. */
 struct kv_partial *kv_partial_create(const struct kv_block_ops *ops) KV_MUST_CHECK;
 void kv_partial_destroy(struct kv_partial *p); /* releases blocks that nobody took */
+
+/* Bytes that it holds, in whole blocks, large arguments included. */
+size_t kv_partial_memory(const struct kv_partial *p);
 
 /* Consumes bytes from *pos on, at most until the command is complete (KV_PARSE_OK; *pos is then the
  * first byte after it). KV_PARSE_MORE: everything was consumed but a length line that is cut (at

@@ -12,6 +12,8 @@
 #include "base/assert.h"
 #include "proto/parse_priv.h"
 
+#define BLOCK_HEADER_BYTES 32 /* at most, beside a large argument in its block */
+
 struct kv_partial *kv_partial_create(const struct kv_block_ops *ops)
 {
     struct kv_partial *p = kv_mem_try_zalloc(sizeof(*p), KV_MEM_CLIENT_INPUT);
@@ -33,6 +35,16 @@ void kv_partial_destroy(struct kv_partial *p)
     kv_mem_free(p->argv, p->argv_capacity * sizeof(*p->argv), KV_MEM_CLIENT_INPUT);
     kv_arena_release(&p->arena);
     kv_mem_free(p, sizeof(*p), KV_MEM_CLIENT_INPUT);
+}
+
+size_t kv_partial_memory(const struct kv_partial *p)
+{
+    size_t sum = kv_mem_block_size(sizeof(*p)) + p->arena.used_bytes + p->large_bytes;
+    if (p->argv_capacity > 0)
+        sum += kv_mem_block_size(p->argv_capacity * sizeof(*p->argv));
+    if (p->block_capacity > 0)
+        sum += kv_mem_block_size(p->block_capacity * sizeof(*p->blocks));
+    return sum;
 }
 
 static bool grow_argv(struct kv_partial *p)
@@ -65,6 +77,7 @@ static bool add_block(struct kv_partial *p, size_t len)
     if (block == NULL)
         return false;
     p->blocks[p->block_count++] = (struct kv_partial_block){block, p->argc};
+    p->large_bytes += kv_mem_block_size(len + BLOCK_HEADER_BYTES);
     p->bulk = data;
     return true;
 }
