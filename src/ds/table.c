@@ -774,6 +774,121 @@ void kv_table_each(const struct kv_table *t, void (*visit)(void *item, void *arg
     }
 }
 
+/* --- moving blocks ---
+ *
+ * The walk goes segment by segment, since a segment's buckets lie side by side. A cursor names the
+ * directory bits of the segment (25), the own depth that it had (5) and the first tag that is still
+ * to be visited (16). Items lie at or behind the home bucket of their tag, and a call ends behind a
+ * bucket that is not full, over which no item has overflowed: so what has a smaller tag was
+ * visited. A segment that has another size meanwhile is gone on with from the tag's home there; the
+ * upper half of one that has split is walked from its start; one that has merged (its own depth is
+ * smaller) starts anew, for its sibling's items were not visited. */
+
+#define MOVE_DEPTH_SHIFT 16
+#define MOVE_BITS_SHIFT 21
+
+static_assert(KV_TABLE_DEPTH_MAX < 1 << (MOVE_BITS_SHIFT - MOVE_DEPTH_SHIFT), "a depth fits");
+static_assert(KV_TABLE_MOVE_END == DIRECTORY_END << MOVE_BITS_SHIFT, "cursors end there");
+
+struct mover {
+    void *(*move)(void *item, void *arg);
+    void *arg;
+    struct kv_moves *moves;
+    uint32_t buckets_left; /* that the call looks at */
+};
+
+static void move_directory(struct kv_table *t, struct kv_moves *m)
+{
+    t->directory = kv_move_block(t->directory, directory_bytes(t->depth), t->owner, m);
+}
+
+/* The buckets of the segment at `first`; its word may change. */
+static void move_buckets(struct kv_table *t, size_t first, struct kv_moves *m)
+{
+    uint64_t word = t->directory[first];
+    uint32_t bucket_count = kv_table_word_count(word);
+    size_t bytes = bucket_count * sizeof(struct kv_table_bucket);
+    struct kv_table_bucket *old = kv_table_word_buckets(word);
+    if (!kv_move_wanted(old, bytes, m))
+        return;
+    struct kv_table_bucket *moved = kv_mem_try_alloc_aligned(bytes, KV_CACHE_LINE, t->owner);
+    if (moved == NULL) {
+        m->kept++;
+        return;
+    }
+    memcpy(moved, old, bytes);
+    store_word(t, first, make_word(moved, bucket_count, word_depth(word)));
+    kv_mem_free_aligned(old, bytes, KV_CACHE_LINE, t->owner);
+    m->moved++;
+    m->bytes += bytes;
+}
+
+static void move_items(struct kv_table_bucket *b, struct mover *m)
+{
+    for (unsigned i = 0; i < KV_TABLE_SLOTS && b->slot[i] != 0; i++) {
+        void *item = kv_table_slot_item(b->slot[i]);
+        void *moved = m->move(item, m->arg);
+        KV_DASSERT(((uintptr_t)moved & 7) == 0 && ((uintptr_t)moved >> 48) == 0);
+        if (moved != item)
+            b->slot[i] = b->slot[i] >> 48 << 48 | (uintptr_t)moved;
+    }
+}
+
+/* Visits a segment from the home of `tag` on. Returns the tag to go on from; 2^16: all is done. */
+static uint32_t move_segment_items(uint64_t word, uint32_t tag, struct mover *m)
+{
+    struct kv_table_bucket *buckets = kv_table_word_buckets(word);
+    uint32_t bucket_count = kv_table_word_count(word);
+    uint32_t bucket = kv_table_home(word, tag);
+    bool full = false;
+    prefetch_items(&buckets[bucket]);
+    for (; bucket < bucket_count; bucket++) {
+        if (!full && m->buckets_left == 0) /* the first tag whose home is this bucket */
+            return (uint32_t)((((uint64_t)bucket << 16) + bucket_count - 1) / bucket_count);
+        if (bucket + 1 < bucket_count)
+            prefetch_items(&buckets[bucket + 1]);
+        move_items(&buckets[bucket], m);
+        m->buckets_left -= m->buckets_left != 0;
+        full = kv_table_bucket_full(&buckets[bucket]);
+    }
+    /* What has wrapped since an earlier call visited the first buckets. */
+    for (bucket = 0; tag != 0 && full && bucket < bucket_count; bucket++) {
+        move_items(&buckets[bucket], m);
+        full = kv_table_bucket_full(&buckets[bucket]);
+    }
+    return 1u << 16;
+}
+
+uint64_t kv_table_move(struct kv_table *t, uint64_t cursor, uint32_t bucket_limit,
+                       void *(*move)(void *item, void *arg), void *arg, struct kv_moves *m)
+{
+    KV_ASSERT(bucket_limit > 0 && cursor <= KV_TABLE_MOVE_END);
+    struct mover mover = {move, arg, m, bucket_limit};
+    if (t->directory == NULL)
+        return KV_TABLE_MOVE_END;
+    if (cursor == 0)
+        move_directory(t, m);
+    while (cursor < KV_TABLE_MOVE_END && mover.buckets_left > 0) {
+        uint64_t directory_bits = cursor >> MOVE_BITS_SHIFT;
+        size_t first = first_index(t, (size_t)(directory_bits >> (KV_TABLE_DEPTH_MAX - t->depth)));
+        uint64_t own_depth = word_depth(t->directory[first]);
+        uint64_t span = DIRECTORY_END >> own_depth;
+        uint64_t begin = directory_bits & ~(span - 1);
+        uint32_t tag = (uint32_t)(cursor & ((1u << MOVE_DEPTH_SHIFT) - 1));
+        if (own_depth < (cursor >> MOVE_DEPTH_SHIFT & ((1u << 5) - 1)))
+            tag = 0;
+        if (tag == 0)
+            move_buckets(t, first, m);
+        tag = move_segment_items(t->directory[first], tag, &mover);
+        if (tag >> 16 != 0)
+            cursor = (begin + span) << MOVE_BITS_SHIFT;
+        else
+            cursor = begin << MOVE_BITS_SHIFT | own_depth << MOVE_DEPTH_SHIFT | tag;
+    }
+    KV_DASSERT(cursor <= KV_TABLE_MOVE_END);
+    return cursor;
+}
+
 /* --- chance --- */
 
 /* A random item of the first segment at or after a random index: for tables so thin that taking

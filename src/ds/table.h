@@ -26,6 +26,7 @@
 #define KV_DS_TABLE_H
 
 #include "base/err.h"
+#include "ds/move.h"
 #include "mem/mem.h"
 
 #ifdef __SSE2__
@@ -201,6 +202,16 @@ uint64_t kv_table_scan(const struct kv_table *t, uint64_t position, uint64_t cou
 /* Visits all items; the visitor must not change the table but may free items when the table is
  * released right afterwards. */
 void kv_table_each(const struct kv_table *t, void (*visit)(void *item, void *arg), void *arg);
+
+/* Moves blocks out of slabs that are evacuated: the table's own, and the items through `move`,
+ * which returns where the item is now. Walks on from `cursor` (0: the start) over at least
+ * `bucket_limit` buckets and to the end of a run of full ones; returns the cursor to go on from, or
+ * KV_TABLE_MOVE_END. Every item that is present during a whole walk meets `move` at least once,
+ * whatever is inserted, removed, grown, split or merged between the calls. Items are prefetched a
+ * bucket ahead. `move` must not change the table otherwise; m counts the table's own blocks. */
+#define KV_TABLE_MOVE_END ((uint64_t)1 << (KV_TABLE_DEPTH_MAX + 21))
+uint64_t kv_table_move(struct kv_table *t, uint64_t cursor, uint32_t bucket_limit,
+                       void *(*move)(void *item, void *arg), void *arg, struct kv_moves *m);
 
 /* Visits the items that carry a position (there may be several with it): how an index that knows
  * only the hash's upper 41 bits finds its item. The visitor returns true to stop; then that item is

@@ -27,7 +27,8 @@
  *
  * Rejected: a heap (removing a record needs its place, 8 bytes in each entry); a wheel (exact order
  * costs a sort per slot, and far times cascade); a radix tree over time (a node per lone
- * millisecond); 16-byte records (a third more memory for nothing); leaf links (nobody walks).
+ * millisecond); 16-byte records (a third more memory for nothing); leaf links (only
+ * kv_time_index_move_nodes walks, and it changes the parents anyway).
  */
 #include "ds/time_index.h"
 
@@ -79,6 +80,12 @@ static struct record make_record(uint64_t when, uint64_t position)
     KV_ASSERT(position >> POSITION_BITS == 0);
     return (struct record){when << HIGH_BITS | position >> LOW_BITS,
                            (uint32_t)(position & ((1u << LOW_BITS) - 1))};
+}
+
+static void read_record(struct record r, uint64_t *when, uint64_t *position)
+{
+    *when = r.high >> HIGH_BITS;
+    *position = (r.high & ((1u << HIGH_BITS) - 1)) << LOW_BITS | r.low;
 }
 
 static bool record_less(struct record a, struct record b)
@@ -579,15 +586,53 @@ enum kv_err kv_time_index_move(struct kv_time_index *x, uint64_t old_when, uint6
     return KV_OK;
 }
 
+/* --- moving blocks --- */
+
+/* Inner nodes are asked about on the way to each of their leaves: a node that has moved does not
+ * want to move again, and asking is cheap. Only leaves count as kept, lest nodes count twice. */
+static void move_path(struct kv_time_index *x, struct path *p, struct kv_moves *m)
+{
+    struct kv_moves inner = {0};
+    for (unsigned level = 0; level < x->height; level++) {
+        struct kv_time_index_node *n = p->node[level];
+        bool is_leaf = level + 1 == x->height;
+        KV_DASSERT(n->is_leaf == is_leaf);
+        n = kv_move_block(n, NODE_BYTES, KV_MEM_EXPIRY, is_leaf ? m : &inner);
+        if (level == 0)
+            x->root = n;
+        else
+            p->node[level - 1]->inner.child[p->index[level - 1]] = n;
+        p->node[level] = n;
+    }
+    m->moved += inner.moved;
+    m->bytes += inner.bytes;
+}
+
+bool kv_time_index_move_nodes(struct kv_time_index *x, uint64_t *when, uint64_t *position,
+                              struct kv_moves *m)
+{
+    if (x->root == NULL)
+        return false;
+    struct path p;
+    descend(x, make_record(*when, *position), &p);
+    move_path(x, &p, m);
+    for (unsigned level = x->height - 1; level-- > 0;) {
+        unsigned next = p.index[level] + 1;
+        if (next == p.node[level]->count)
+            continue;
+        read_record(record_at(p.node[level], next), when, position);
+        return true;
+    }
+    return false;
+}
+
 /* --- reading --- */
 
 bool kv_time_index_first(const struct kv_time_index *x, uint64_t *when, uint64_t *position)
 {
     if (x->root == NULL)
         return false;
-    struct record r = record_at(x->root, 0);
-    *when = r.high >> HIGH_BITS;
-    *position = (r.high & ((1u << HIGH_BITS) - 1)) << LOW_BITS | r.low;
+    read_record(record_at(x->root, 0), when, position);
     return true;
 }
 

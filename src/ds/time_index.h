@@ -14,6 +14,7 @@
 #define KV_DS_TIME_INDEX_H
 
 #include "base/err.h"
+#include "ds/move.h"
 #include "mem/mem.h"
 
 #define KV_TIME_INDEX_WHEN_MAX (((uint64_t)1 << 48) - 1)
@@ -45,6 +46,13 @@ enum kv_err kv_time_index_move(struct kv_time_index *x, uint64_t old_when, uint6
 
 /* Smallest record; false while empty. */
 bool kv_time_index_first(const struct kv_time_index *x, uint64_t *when, uint64_t *position);
+
+/* Moves nodes out of slabs that are evacuated: the leaf of the record {*when, *position} and what
+ * leads to it. Start with {0, 0}; true: the record is that of the next leaf now, call again. Nodes
+ * that are present during a whole walk are met at least once, unless more records than fit a leaf
+ * are equal. m counts leaves that stay and all nodes that move. */
+bool kv_time_index_move_nodes(struct kv_time_index *x, uint64_t *when, uint64_t *position,
+                              struct kv_moves *m);
 
 size_t kv_time_index_memory(const struct kv_time_index *x);
 void kv_time_index_check(const struct kv_time_index *x);

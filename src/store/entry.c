@@ -12,8 +12,9 @@
  *     the one place that decides anew.
  *   - An integer has no pointer and no length field.
  *
- * Types differ in what the pointer means. The two switches, release_value and copy_value, are where
- * they slot in; the rest of store/ treats every pointer alike.
+ * Types differ in what the pointer means. The four switches, kv_entry_value_footprint,
+ * release_value, copy_value and move_value, are where they slot in; the rest of store/ treats every
+ * pointer alike.
  *
  * Rejected: padding the header to 8 bytes so that fields are aligned. Unaligned loads cost nothing
  * on the machines we run on, and two bytes a key move every third key into a larger class.
@@ -303,6 +304,26 @@ void kv_entry_discard(struct kv_entry *e, const struct kv_entry *other)
     if (!passed_on)
         release_value(e);
     free_block(e);
+}
+
+/* --- moving blocks --- */
+
+static void move_value(struct kv_entry *e, struct kv_moves *m)
+{
+    switch (kv_entry_type(e)) {
+    case KV_TYPE_STRING:
+        entry_write_pointer(e, kv_bigstr_move(value_pointer(e), m));
+        return;
+    default:
+        KV_UNREACHABLE();
+    }
+}
+
+struct kv_entry *kv_entry_move(struct kv_entry *e, struct kv_moves *m)
+{
+    if (KV_UNLIKELY(e->flags & KV_ENTRY_POINTER))
+        move_value(e, m);
+    return kv_move_block(e, kv_entry_size(e), KV_MEM_ENTRY, m);
 }
 
 void kv_entry_check(const struct kv_entry *e)

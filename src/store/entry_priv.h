@@ -3,6 +3,7 @@
 #define KV_STORE_ENTRY_PRIV_H
 
 #include "base/compiler.h"
+#include "ds/move.h"
 #include "mem/mem.h"
 #include "store/entry.h"
 #include <assert.h>
@@ -166,6 +167,10 @@ void kv_entry_discard(struct kv_entry *e, const struct kv_entry *other);
 
 /* Lets go of a large string that an entry held. Output queues that still send it pay from now. */
 void kv_entry_drop_large(struct kv_bigstr *large);
+
+/* Moves the entry and its value's blocks out of slabs that are evacuated; returns where the entry
+ * is now. Under the shard's lock; the caller puts the address in the place of the old. */
+struct kv_entry *kv_entry_move(struct kv_entry *e, struct kv_moves *m) KV_MUST_CHECK;
 
 /* Asserts layout and size rules of one entry. */
 void kv_entry_check(const struct kv_entry *e);

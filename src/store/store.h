@@ -65,6 +65,9 @@ struct kv_store_stats {
     kv_stat dirty;         /* changes, as rdb_changes_since_last_save counts them */
     kv_stat expire_slices; /* slices that removed something */
     kv_stat slice_ns_max;  /* longest slice of expiry work */
+    kv_stat defrag_hits;   /* blocks that kv_store_defrag_shard moved */
+    kv_stat defrag_misses; /* and that it asked about and left */
+    kv_stat defrag_key_hits, defrag_key_misses; /* keys of which a block moved, or none */
 };
 
 enum kv_view_flags {
@@ -232,6 +235,24 @@ uint64_t kv_store_expire_shard(struct kv_view *v, uint32_t shard, uint64_t deadl
 /* Smallest due time of a shard (lock held), INT64_MAX when nothing expires; and a lock-free hint of
  * it, which may be late by one change in flight: read by the home worker without the lock. */
 int64_t kv_store_next_due_hint(const struct kv_store *s, uint32_t shard);
+
+/* --- moving blocks while an evacuation runs (mem/mem.h) --- */
+
+/* Where the walk over a shard stands; zero at its start. It stays good whatever happens to the
+ * shard between two calls. */
+struct kv_defrag_position {
+    uint64_t table;                /* cursor of kv_table_move in the database's entries */
+    uint64_t when, index_position; /* of kv_time_index_move_nodes in its expiry index */
+    uint32_t db;                   /* all below are done; beyond the last: the watch records */
+    bool in_index;                 /* the entries of `db` are done */
+};
+
+/* Moves entries, values, tables and indexes of a shard out of slabs that are evacuated, from *p on,
+ * until `deadline_ticks` has passed (true: the shard is done). Content, expiry, watches and clocks
+ * stay as they are; pointers to entries and their values do not. Large strings that output queues
+ * hold as well stay. Works on at least one group of buckets. Lock held. */
+bool kv_store_defrag_shard(struct kv_view *v, uint32_t shard, struct kv_defrag_position *p,
+                           uint64_t deadline_ticks);
 
 /* --- WATCH --- */
 

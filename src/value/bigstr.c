@@ -110,6 +110,18 @@ enum kv_err kv_bigstr_reserve(struct kv_bigstr **b, size_t capacity, bool greedy
     return step(b, capacity) ? KV_OK : KV_ERR_NOMEM;
 }
 
+struct kv_bigstr *kv_bigstr_move(struct kv_bigstr *b, struct kv_moves *m)
+{
+    check(b);
+    if (kv_bigstr_shared(b)) {
+        m->kept++;
+        return b;
+    }
+    struct kv_bigstr *moved = kv_move_block(b, b->block_size, (enum kv_mem_owner)b->owner, m);
+    KV_DASSERT(!kv_bigstr_shared(moved));
+    return moved;
+}
+
 void kv_bigstr_set_owner(struct kv_bigstr *b, enum kv_mem_owner owner)
 {
     check(b);

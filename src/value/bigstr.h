@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/slice.h"
+#include "ds/move.h"
 #include "mem/mem.h"
 #include <stdatomic.h>
 
@@ -45,6 +46,10 @@ KV_INLINE bool kv_bigstr_shared(const struct kv_bigstr *b)
 /* Makes *b unshared with room for `capacity` bytes (keeping len and content); may move it, growing
  * geometrically when `greedy`. KV_ERR_NOMEM: nothing changed. */
 enum kv_err kv_bigstr_reserve(struct kv_bigstr **b, size_t capacity, bool greedy) KV_MUST_CHECK;
+
+/* Moves the block out of a slab that is evacuated, unless somebody else holds a reference (then it
+ * counts as kept); returns where it is now. Caller holds a reference and the shard lock. */
+struct kv_bigstr *kv_bigstr_move(struct kv_bigstr *b, struct kv_moves *m) KV_MUST_CHECK;
 
 /* Accounts the block to another owner. Caller holds the only reference or the shard lock. */
 void kv_bigstr_set_owner(struct kv_bigstr *b, enum kv_mem_owner owner);

@@ -312,6 +312,15 @@ static void do_expire_slice(void)
     kv_store_expire_shard(&view, (uint32_t)below(FIXTURE_SHARDS), 0, &more);
 }
 
+/* Each shard is walked on from where its last slice ended. */
+static void do_defrag_slice(void)
+{
+    static struct kv_defrag_position positions[FIXTURE_SHARDS];
+    uint32_t shard = (uint32_t)below(FIXTURE_SHARDS);
+    if (kv_store_defrag_shard(&view, shard, &positions[shard], 0))
+        positions[shard] = (struct kv_defrag_position){0};
+}
+
 static void do_step(void)
 {
     uint64_t what = below(100);
@@ -336,10 +345,12 @@ static void do_step(void)
         do_flush();
     else if (what < 83)
         do_swap();
-    else if (what < 95)
+    else if (what < 92)
         do_watch(key);
-    else
+    else if (what < 95)
         do_expire_slice();
+    else
+        do_defrag_slice();
     compare(view.db, key);
 }
 
