@@ -6,6 +6,8 @@
 #   debug     -O1, KV_DEBUG: costly checks, true sizes kept beside every block
 #   asan      debug checks with AddressSanitizer and UBSan, every block a real allocation
 #   tsan      debug checks with ThreadSanitizer, likewise
+#   asan-own  AddressSanitizer over our own slabs: free blocks are poisoned by hand
+#   tsan-own  ThreadSanitizer over our own slabs and thread caches
 #   coverage  -O0 with gcov counters
 #   fuzz      clang with libFuzzer, AddressSanitizer and UBSan
 
@@ -13,7 +15,7 @@
 RELEASE := o2lto
 
 OPTIMISATIONS := o2 o3 o2lto o3lto pgo
-VARIANTS := release $(OPTIMISATIONS) debug asan tsan coverage fuzz
+VARIANTS := release $(OPTIMISATIONS) debug asan tsan asan-own tsan-own coverage fuzz
 ifeq ($(filter $(V),$(VARIANTS)),)
 $(error V=$(V) is no variant: $(VARIANTS))
 endif
@@ -50,11 +52,15 @@ FLAGS_pgo := -O2 -g
 FLAGS_debug := -O1 -g3 -DKV_DEBUG -fno-omit-frame-pointer
 FLAGS_asan := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM $(SANITIZE_ADDRESS)
 FLAGS_tsan := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM -fsanitize=thread -fno-omit-frame-pointer
+FLAGS_asan-own := -O1 -g -DKV_DEBUG -DKV_MEM_NO_JEMALLOC $(SANITIZE_ADDRESS)
+FLAGS_tsan-own := -O1 -g -DKV_DEBUG -DKV_MEM_NO_JEMALLOC -fsanitize=thread -fno-omit-frame-pointer
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -DKV_COVERAGE
 FLAGS_fuzz := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM -fsanitize=fuzzer-no-link $(SANITIZE_ADDRESS)
 
 LINK_asan := $(SANITIZE_ADDRESS)
 LINK_tsan := -fsanitize=thread
+LINK_asan-own := $(SANITIZE_ADDRESS)
+LINK_tsan-own := -fsanitize=thread
 LINK_coverage := --coverage
 LINK_fuzz := $(SANITIZE_ADDRESS)
 
@@ -70,6 +76,7 @@ LINK_o3lto := -O3 -flto=auto
 LINK_pgo := -O2 -flto=auto $(PROFILE_$(PHASE))
 # ThreadSanitizer does not know fences; the code under test uses none that it would need.
 FLAGS_tsan += -Wno-error=tsan
+FLAGS_tsan-own += -Wno-error=tsan
 endif
 
 FLAGS_release := $(FLAGS_$(RELEASE))
@@ -79,6 +86,6 @@ CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -Isrc -pthread $(WARNINGS) $(FLAGS_$(V)) $
 LDFLAGS_ALL = -pthread $(LINK_$(V)) $(LDFLAGS)
 
 LIBS := -lxxhash -lm
-ifeq ($(findstring KV_MEM_SYSTEM,$(FLAGS_$(V))),)
+ifeq ($(findstring KV_MEM_SYSTEM,$(FLAGS_$(V)))$(findstring KV_MEM_NO_JEMALLOC,$(FLAGS_$(V))),)
 LIBS += -ljemalloc
 endif

@@ -17,6 +17,14 @@
  */
 #include "mem/mem_priv.h"
 
+/* A freed block's header stays readable, so that a second free is named as such. */
+#define POISON_FROM (HAVE_HEADER ? (size_t)16 : 0)
+
+static inline void poison_freed(void *ptr, size_t block)
+{
+    MEM_POISON((char *)ptr + POISON_FROM, block - POISON_FROM);
+}
+
 static void *raw_alloc(size_t bytes, size_t align, bool zero)
 {
     size_t rounded = align > ALIGN_PLAIN ? aligned_size(bytes, align) : bytes;
@@ -41,7 +49,7 @@ static void raw_free(void *ptr, size_t bytes, size_t align)
         return;
     }
 #if MEM_SLABS
-    MEM_POISON(ptr, kv_mem_block_size(rounded));
+    poison_freed(ptr, kv_mem_block_size(rounded));
     kv_cache_free(kv_mem_class_formula(rounded), ptr);
 #endif
 }
@@ -71,7 +79,7 @@ static void *raw_move(void *ptr, size_t bytes)
     memcpy(moved, ptr, bytes);
 #if MEM_SLABS
     if (small) {
-        MEM_POISON(ptr, kv_mem_block_size(bytes));
+        poison_freed(ptr, kv_mem_block_size(bytes));
         kv_slab_give(kv_mem_class_formula(bytes), &ptr, 1);
         return moved;
     }

@@ -49,6 +49,7 @@ struct thread {
     struct kv_mem_slot *slot;
     struct thread *next, *prev; /* threads_mutex */
     void **stacks;              /* mapping of STACKS_BYTES; NULL: works without */
+    kv_gauge paged_blocks;      /* see large.c; below zero when others' were freed here */
     size_t budget_bytes;        /* sum of limit * size */
     int64_t published;          /* its part of published_total */
     uint32_t evacuation;        /* the evacuation for which the cache was emptied */
@@ -62,6 +63,7 @@ static _Thread_local struct thread self __attribute__((tls_model("initial-exec")
 static struct kv_mutex threads_mutex = KV_MUTEX_INIT(KV_RANK_MEM);
 static struct thread *threads;                 /* threads_mutex */
 static int64_t ended_used[KV_MEM_OWNER_COUNT]; /* left by ended threads; threads_mutex */
+static int64_t ended_paged_blocks;             /* likewise */
 static _Atomic(int64_t) published_total;
 static pthread_key_t exit_key;
 static bool exit_key_made; /* constant after kv_cache_init */
@@ -149,6 +151,7 @@ void kv_mem_thread_exit(void)
     kv_mutex_lock(&threads_mutex);
     for (unsigned owner = 0; owner < KV_MEM_OWNER_COUNT; owner++)
         ended_used[owner] += kv_gauge_read(&kv_mem_slot.used_bytes[owner]);
+    ended_paged_blocks += kv_gauge_read(&t->paged_blocks);
     if (t->next != NULL)
         t->next->prev = t->prev;
     if (t->prev != NULL)
@@ -380,6 +383,21 @@ int64_t kv_cache_used_between(unsigned first, unsigned end)
         for (unsigned owner = first; owner < end; owner++)
             sum += kv_gauge_read(&t->slot->used_bytes[owner]);
     }
+    kv_mutex_unlock(&threads_mutex);
+    return sum;
+}
+
+void kv_cache_count_paged(int64_t blocks)
+{
+    kv_gauge_add(&self.paged_blocks, blocks);
+}
+
+int64_t kv_cache_paged_blocks(void)
+{
+    kv_mutex_lock(&threads_mutex);
+    int64_t sum = ended_paged_blocks;
+    for (const struct thread *t = threads; t != NULL; t = t->next)
+        sum += kv_gauge_read(&t->paged_blocks);
     kv_mutex_unlock(&threads_mutex);
     return sum;
 }

@@ -14,6 +14,11 @@
  * Rejected: extents of our own for large blocks (jemalloc's decay, coalescing and in-place growth
  * would have to be built again for no gain in the path of a command); its background thread (the
  * main thread's periodic work passes the time on).
+ *
+ * Blocks from PAGED_MIN on are asked for page-aligned. By itself jemalloc starts them at a random
+ * line of their first page, for the sake of cache sets, and reserves one page more for it: 16 KiB
+ * would touch five pages. Aligned they touch four; the fifth is reserved and never resident, which
+ * the report takes into account by counting these blocks.
  */
 #include "mem/mem_priv.h"
 
@@ -28,31 +33,45 @@
 #define STRING_OF(x) #x
 #define STRING(x) STRING_OF(x)
 #define SLAB_CLASS_MAX ((size_t)14336) /* its largest class that is cut from slabs */
+#define PAGED_MIN ((size_t)16384)      /* and its first one that is not */
 #define WASTE_MIN ((uint64_t)8 << 20)  /* less inside its slabs is not worth asking */
 
 /* Read by jemalloc before main. Few arenas, since a small server should stay small and the tcache
- * takes most contention away; no background thread, since kv_mem_sample drives the decay. Large
- * blocks start on their page: random starts cost a page each and serve caches of other machines. */
+ * takes most contention away; no background thread, since kv_mem_sample drives the decay. */
 const char *malloc_conf __attribute__((visibility("default"), used)) =
-    "narenas:4,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0,"
-    "cache_oblivious:false";
+    "narenas:4,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0";
+
+static int flags_for(size_t bytes, size_t align)
+{
+    if (bytes >= PAGED_MIN)
+        return MALLOCX_ALIGN(PAGE_BYTES);
+    return align <= ALIGN_FREE ? 0 : MALLOCX_ALIGN(align);
+}
 
 void *kv_large_alloc(size_t bytes, size_t align, bool zero)
 {
-    if (KV_LIKELY(align <= ALIGN_FREE))
+    int flags = flags_for(bytes, align);
+    if (flags == 0)
         return zero ? calloc(1, bytes) : malloc(bytes);
-    return mallocx(bytes, MALLOCX_ALIGN(align) | (zero ? MALLOCX_ZERO : 0));
+    void *ptr = mallocx(bytes, flags | (zero ? MALLOCX_ZERO : 0));
+    if (ptr != NULL && bytes >= PAGED_MIN)
+        kv_cache_count_paged(1);
+    return ptr;
 }
 
 void kv_large_free(void *ptr, size_t bytes, size_t align)
 {
-    sdallocx(ptr, bytes, KV_LIKELY(align <= ALIGN_FREE) ? 0 : MALLOCX_ALIGN(align));
+    sdallocx(ptr, bytes, flags_for(bytes, align));
+    if (bytes >= PAGED_MIN)
+        kv_cache_count_paged(-1);
 }
 
 void *kv_large_resize(void *ptr, size_t old_bytes, size_t new_bytes)
 {
-    (void)old_bytes;
-    return rallocx(ptr, new_bytes, 0);
+    void *moved = rallocx(ptr, new_bytes, flags_for(new_bytes, ALIGN_PLAIN));
+    if (moved != NULL)
+        kv_cache_count_paged((new_bytes >= PAGED_MIN) - (old_bytes >= PAGED_MIN));
+    return moved;
 }
 
 static void call_arenas(const char *what)
@@ -91,6 +110,9 @@ void kv_large_totals(struct large_totals *out)
         .retained = read_size_stat("stats.retained"),
         .metadata = read_size_stat("stats.metadata"),
     };
+    uint64_t reserved = (uint64_t)KV_MAX(kv_cache_paged_blocks(), (int64_t)0) * PAGE_BYTES;
+    out->active -= KV_MIN(reserved, out->active);
+    out->resident -= KV_MIN(reserved, out->resident);
 }
 
 const char *kv_mem_allocator_name(void)

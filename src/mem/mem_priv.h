@@ -133,6 +133,10 @@ void kv_cache_init(void);
 void kv_cache_totals(uint64_t *cached_bytes, uint64_t *metadata_bytes);
 int64_t kv_cache_used_between(unsigned first, unsigned end); /* sum over owners [first, end) */
 
+/* Blocks that the allocator below serves by whole pages; the thread is registered. */
+void kv_cache_count_paged(int64_t blocks);
+int64_t kv_cache_paged_blocks(void);
+
 KV_INLINE void cache_count(enum kv_mem_owner owner, int64_t bytes)
 {
     KV_DASSERT((unsigned)owner < KV_MEM_OWNER_COUNT);

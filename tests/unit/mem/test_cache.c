@@ -1,0 +1,254 @@
+/* mem/cache.c: bursts stay in the cache, idle blocks leave it, threads' totals are kept. */
+#include "mem/mem_priv.h"
+#include "unit.h"
+#include <pthread.h>
+#include <string.h>
+
+#define BURST 640
+
+struct sums {
+    uint64_t depth_bytes, limit_bytes, hits, refills, flushes;
+    unsigned threads_named_twin;
+};
+
+static void add_stats(void *arg, const char *thread, const struct kv_mem_cache_stats *s)
+{
+    struct sums *sums = arg;
+    ck_assert_uint_le(s->depth, s->limit);
+    ck_assert_uint_ge(s->hits, s->depth == 0 ? s->refills : 0);
+    sums->depth_bytes += (uint64_t)s->depth * s->block_size;
+    sums->limit_bytes += (uint64_t)s->limit * s->block_size;
+    sums->hits += s->hits;
+    sums->refills += s->refills;
+    sums->flushes += s->flushes;
+    sums->threads_named_twin += strcmp(thread, "twin") == 0;
+}
+
+static struct sums read_sums(void)
+{
+    struct sums sums = {0};
+    kv_mem_cache_each(add_stats, &sums);
+    return sums;
+}
+
+START_TEST(totals_follow_allocations_to_the_byte)
+{
+    kv_mem_init();
+    int64_t entry = kv_mem_used(KV_MEM_ENTRY), total = kv_mem_used_total();
+    void *a = kv_mem_alloc(100, KV_MEM_ENTRY);
+    void *b = kv_mem_zalloc(1000, KV_MEM_VALUE);
+    ck_assert_int_eq(kv_mem_used(KV_MEM_ENTRY) - entry, 104);
+    ck_assert_int_eq(kv_mem_used_total() - total, 104 + 1024);
+    kv_mem_free(a, 100, KV_MEM_ENTRY);
+    kv_mem_free(b, 1000, KV_MEM_VALUE);
+    ck_assert_int_eq(kv_mem_used_total(), total);
+}
+END_TEST
+
+static void *free_its_argument(void *arg)
+{
+    kv_mem_thread_name("twin");
+    kv_mem_free(arg, 77, KV_MEM_OTHER);
+    for (size_t size = 1; size < 3000; size += 37)
+        kv_mem_free(kv_mem_alloc(size, KV_MEM_CLIENT), size, KV_MEM_CLIENT);
+    return NULL; /* forgets kv_mem_thread_exit: the thread library's destructor does it */
+}
+
+START_TEST(ended_threads_leave_their_totals)
+{
+    kv_mem_init();
+    int64_t total = kv_mem_used_total();
+    for (int i = 0; i < 50; i++) {
+        pthread_t thread;
+        void *block = kv_mem_alloc(77, KV_MEM_OTHER);
+        ck_assert_int_eq(pthread_create(&thread, NULL, free_its_argument, block), 0);
+        pthread_join(thread, NULL);
+        ck_assert_int_eq(kv_mem_used_total(), total);
+        ck_assert_int_eq(kv_mem_used(KV_MEM_CLIENT), 0);
+    }
+    ck_assert_uint_eq(read_sums().threads_named_twin, 0);
+}
+END_TEST
+
+static void *publish_and_end(void *arg)
+{
+    for (int i = 0; i < 3000; i++)
+        kv_mem_free(kv_mem_alloc(50, KV_MEM_OTHER), 50, KV_MEM_OTHER);
+    ((void **)arg)[0] = kv_mem_alloc(300000, KV_MEM_VALUE);
+    kv_mem_publish();
+    ((void **)arg)[1] = kv_mem_alloc(1000, KV_MEM_VALUE);
+    ((void **)arg)[2] = kv_mem_alloc(200000, KV_MEM_STREAM);
+    kv_mem_thread_exit();
+    return NULL;
+}
+
+START_TEST(the_published_total_is_exact_within_its_bound)
+{
+    kv_mem_init();
+    void *held[200];
+    for (int i = 0; i < 200; i++) {
+        held[i] = kv_mem_alloc((size_t)i * 40, KV_MEM_ENTRY);
+        kv_mem_publish();
+        int64_t truth = kv_mem_used_total() - kv_mem_used(KV_MEM_STREAM);
+        int64_t off = truth - kv_mem_used_published();
+        ck_assert_int_lt(off < 0 ? -off : off, KV_MEM_PUBLISH_BYTES);
+    }
+    ck_assert_int_gt(kv_mem_used_published(), 500000);
+    void *left[3];
+    pthread_t thread;
+    int64_t before = kv_mem_used_published();
+    ck_assert_int_eq(pthread_create(&thread, NULL, publish_and_end, left), 0);
+    pthread_join(thread, NULL);
+    /* An ended thread has told all of it, the stream's apart. */
+    ck_assert_int_eq(kv_mem_used_published() - before,
+                     (int64_t)(kv_mem_block_size(300000) + kv_mem_block_size(1000)));
+    kv_mem_free(left[0], 300000, KV_MEM_VALUE);
+    kv_mem_free(left[1], 1000, KV_MEM_VALUE);
+    kv_mem_free(left[2], 200000, KV_MEM_STREAM);
+    for (int i = 0; i < 200; i++)
+        kv_mem_free(held[i], (size_t)i * 40, KV_MEM_ENTRY);
+}
+END_TEST
+
+#if MEM_SLABS
+
+static void burst(size_t size)
+{
+    static void *blocks[BURST];
+    for (int i = 0; i < BURST; i++)
+        blocks[i] = kv_mem_alloc(size, KV_MEM_OTHER);
+    for (int i = 0; i < BURST; i++)
+        kv_mem_free(blocks[i], size, KV_MEM_OTHER);
+}
+
+START_TEST(a_repeated_burst_needs_no_slab)
+{
+    static const size_t sizes[] = {16, 24, 32, 48, 64, 100, 128, 256, 480};
+    kv_mem_init();
+    for (unsigned i = 0; i < KV_ARRAY_LEN(sizes); i++) {
+        for (int round = 0; round < 5; round++)
+            burst(sizes[i]);
+        struct sums before = read_sums();
+        for (int round = 0; round < 50; round++)
+            burst(sizes[i]);
+        struct sums after = read_sums();
+        ck_assert_uint_eq(after.refills, before.refills);
+        ck_assert_uint_eq(after.flushes, before.flushes);
+        ck_assert_uint_eq(after.hits - before.hits, 50 * BURST);
+        kv_mem_flush();
+    }
+}
+END_TEST
+
+START_TEST(a_thread_caches_two_mebibytes_at_most)
+{
+    static void *blocks[4000];
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("a_thread_caches_two_mebibytes_at_most"));
+    kv_mem_init();
+    for (unsigned round = 0; round < UNIT_ROUNDS(200); round++) {
+        size_t size = 1 + (size_t)kv_random_below(&r, 1000);
+        unsigned n = 1 + (unsigned)kv_random_below(&r, KV_ARRAY_LEN(blocks));
+        for (unsigned i = 0; i < n; i++)
+            blocks[i] = kv_mem_alloc(size, KV_MEM_OTHER);
+        for (unsigned i = 0; i < n; i++)
+            kv_mem_free(blocks[i], size, KV_MEM_OTHER);
+        struct sums sums = read_sums();
+        ck_assert_uint_le(sums.limit_bytes, 2 << 20);
+        ck_assert_uint_le(sums.depth_bytes, sums.limit_bytes);
+    }
+    kv_slab_check();
+    ck_assert_int_eq(kv_mem_used(KV_MEM_OTHER), 0);
+}
+END_TEST
+
+START_TEST(idle_blocks_leave_the_cache)
+{
+    kv_mem_init();
+    burst(64);
+    burst(320);
+    ck_assert_uint_gt(read_sums().depth_bytes, BURST * 64);
+    for (int i = 0; i < 30; i++) {
+        kv_mem_free(kv_mem_alloc(64, KV_MEM_OTHER), 64, KV_MEM_OTHER); /* this class is busy */
+        kv_mem_trim();
+    }
+    struct sums sums = read_sums();
+    ck_assert_uint_ge(sums.depth_bytes, BURST / 2 * 64);
+    ck_assert_uint_lt(sums.depth_bytes, BURST * 320);
+    for (int i = 0; i < 30; i++)
+        kv_mem_trim();
+    ck_assert_uint_eq(read_sums().depth_bytes, 0);
+}
+END_TEST
+
+START_TEST(an_evacuation_empties_the_cache)
+{
+    static void *blocks[4000];
+    kv_mem_init();
+    for (int i = 0; i < 4000; i++)
+        blocks[i] = kv_mem_alloc(64, KV_MEM_OTHER);
+    for (int i = 0; i < 4000; i++)
+        if (i % 10 != 0)
+            kv_mem_free(blocks[i], 64, KV_MEM_OTHER);
+    ck_assert_uint_gt(read_sums().depth_bytes, 0);
+    kv_mem_evacuation_begin();
+    ck_assert_uint_eq(read_sums().depth_bytes, 0);
+    kv_mem_evacuation_end();
+}
+END_TEST
+
+START_TEST(blocks_are_moved_with_their_content)
+{
+    static void *blocks[20000];
+    kv_mem_init();
+    for (int i = 0; i < 20000; i++)
+        blocks[i] = kv_mem_alloc(90, KV_MEM_ENTRY);
+    for (int i = 0; i < 20000; i++) {
+        if (i % 10 == 0)
+            memset(blocks[i], i / 10, 90);
+        else
+            kv_mem_free(blocks[i], 90, KV_MEM_ENTRY);
+    }
+    int64_t used = kv_mem_used(KV_MEM_ENTRY);
+    unsigned moved = 0;
+    ck_assert_uint_gt(kv_mem_evacuation_begin(), 0);
+    for (int i = 0; i < 20000; i += 10) {
+        if (!kv_mem_evacuates(blocks[i], 90))
+            continue;
+        void *to = kv_mem_try_move(blocks[i], 90, KV_MEM_ENTRY);
+        if (to == NULL)
+            continue;
+        ck_assert(!kv_mem_evacuates(to, 90));
+        blocks[i] = to;
+        moved++;
+    }
+    kv_mem_evacuation_end();
+    ck_assert_uint_gt(moved, 500);
+    ck_assert_int_eq(kv_mem_used(KV_MEM_ENTRY), used);
+    for (int i = 0; i < 20000; i += 10) {
+        const uint8_t *bytes = blocks[i];
+        ck_assert_uint_eq(bytes[0], (uint8_t)(i / 10));
+        ck_assert_uint_eq(bytes[89], (uint8_t)(i / 10));
+        kv_mem_free(blocks[i], 90, KV_MEM_ENTRY);
+    }
+}
+END_TEST
+
+#endif
+
+int main(void)
+{
+    struct unit u;
+    unit_begin(&u, "cache");
+    unit_add(&u, totals_follow_allocations_to_the_byte);
+    unit_add(&u, ended_threads_leave_their_totals);
+    unit_add(&u, the_published_total_is_exact_within_its_bound);
+#if MEM_SLABS
+    unit_add(&u, a_repeated_burst_needs_no_slab);
+    unit_add(&u, a_thread_caches_two_mebibytes_at_most);
+    unit_add(&u, idle_blocks_leave_the_cache);
+    unit_add(&u, an_evacuation_empties_the_cache);
+    unit_add(&u, blocks_are_moved_with_their_content);
+#endif
+    return unit_run(&u);
+}
