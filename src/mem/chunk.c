@@ -25,6 +25,7 @@
  * Rejected: descriptors inside the slabs (all of them would share a few cache sets); giving back
  * single pages inside slabs in use (evacuation empties the slabs instead).
  */
+#include "base/clock.h"
 #include "mem/mem_priv.h"
 
 #if MEM_SLABS
@@ -37,7 +38,8 @@
 #define HIGH_BYTES 384 /* of 3,072 blocks */
 #define HEAD_BYTES ((size_t)20 << 10)
 #define HUGE_FROM_CHUNKS 16
-#define PURGE_MAX 64 /* slabs per sample: bounds its time to about 1 ms */
+#define PURGE_NS 1000000 /* a sample returns pages for this long, then leaves the rest */
+#define VICTIMS 16       /* chunks that are worked on between two looks at the lists */
 #define LIST_FULL 3
 #define LIST_COUNT 4
 
@@ -248,15 +250,13 @@ void kv_chunk_slab_give(struct slab *s)
 /* --- giving back --- */
 
 /* Slabs of a chunk that have been empty for long; they leave the free mask meanwhile. */
-static uint32_t take_old(struct chunk *c, uint32_t age, unsigned *left)
+static uint32_t take_old(struct chunk *c, uint32_t age)
 {
     uint32_t old = 0;
-    for (uint32_t bits = c->dirty_slabs; bits != 0 && *left > 0; bits &= bits - 1) {
+    for (uint32_t bits = c->dirty_slabs; bits != 0; bits &= bits - 1) {
         unsigned i = (unsigned)__builtin_ctz(bits);
-        if (tick - c->slabs[i].freed_tick < age)
-            continue;
-        old |= 1u << i;
-        (*left)--;
+        if (tick - c->slabs[i].freed_tick >= age)
+            old |= 1u << i;
     }
     c->free_slabs &= ~old;
     c->dirty_slabs &= ~old;
@@ -276,57 +276,76 @@ static void return_pages(struct chunk *c, uint32_t slabs, bool huge)
     }
 }
 
-/* The next chunk with old empty slabs, which are taken out of it; all of its slabs when the whole
- * chunk is to go. */
-static struct chunk *find_old(uint32_t age, unsigned *left, uint32_t *slabs, bool *whole)
+/* A chunk of which pages are to be returned; what is concerned is out of its masks. */
+struct victim {
+    struct chunk *chunk;
+    uint32_t slabs;
+    bool huge;  /* it was one huge page: the wish has to be withdrawn */
+    bool whole; /* all of it goes; it is out of every list */
+};
+
+/* True when there is something to return. */
+static bool choose(struct chunk *c, uint32_t age, struct victim *v)
 {
-    for (unsigned i = 0; i < LIST_FULL; i++) {
-        for (struct chunk *c = lists[i]; c != NULL; c = c->next) {
-            if (c->dirty_slabs == 0 && c->free_slabs != UINT32_MAX)
-                continue;
-            *slabs = take_old(c, age, left);
-            *whole =
-                (c->free_slabs | *slabs) == UINT32_MAX && c->dirty_slabs == 0 && chunk_count > 1;
-            if (*whole) {
-                c->free_slabs = 0;
-                list_update(c);
-                return c;
-            }
-            if (*slabs != 0)
-                return c;
+    if (c->dirty_slabs == 0 && c->free_slabs != UINT32_MAX)
+        return false;
+    *v = (struct victim){.chunk = c, .slabs = take_old(c, age)};
+    v->whole = (c->free_slabs | v->slabs) == UINT32_MAX && c->dirty_slabs == 0 && chunk_count > 1;
+    if (v->whole) {
+        list_remove(c);
+        all_unlink(c);
+    } else if (v->slabs != 0) {
+        v->huge = c->huge;
+        c->huge = false;
+    }
+    return v->whole || v->slabs != 0;
+}
+
+static unsigned choose_batch(uint32_t age, struct victim *victims)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < LIST_FULL && dirty_count > 0; i++) {
+        struct chunk *next;
+        for (struct chunk *c = lists[i]; c != NULL && n < VICTIMS; c = next) {
+            next = c->next;
+            n += choose(c, age, &victims[n]);
         }
     }
-    return NULL;
+    return n;
+}
+
+static void return_batch(const struct victim *victims, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        struct chunk *c = victims[i].chunk;
+        if (victims[i].whole) {
+            MEM_UNPOISON(c, CHUNK_BYTES);
+            munmap(c, CHUNK_BYTES);
+        } else {
+            return_pages(c, victims[i].slabs, victims[i].huge);
+        }
+    }
 }
 
 void kv_chunk_sample(uint32_t age)
 {
-    unsigned left = age == 0 ? UINT32_MAX : PURGE_MAX;
+    struct victim victims[VICTIMS];
+    uint64_t end_ns = age == 0 ? UINT64_MAX : kv_clock_mono_ns() + PURGE_NS;
+    unsigned n;
     kv_mutex_lock(&pool_mutex);
     tick++;
-    while (left > 0) {
-        uint32_t slabs = 0;
-        bool whole = false;
-        struct chunk *c = find_old(age, &left, &slabs, &whole);
-        if (c == NULL)
-            break;
-        if (whole) {
-            list_remove(c);
-            all_unlink(c);
-            kv_mutex_unlock(&pool_mutex);
-            MEM_UNPOISON(c, CHUNK_BYTES);
-            munmap(c, CHUNK_BYTES);
-            kv_mutex_lock(&pool_mutex);
-            continue;
-        }
-        bool huge = c->huge;
-        c->huge = false;
+    do {
+        n = choose_batch(age, victims);
         kv_mutex_unlock(&pool_mutex);
-        return_pages(c, slabs, huge);
+        return_batch(victims, n);
         kv_mutex_lock(&pool_mutex);
-        c->free_slabs |= slabs;
-        list_update(c);
-    }
+        for (unsigned i = 0; i < n; i++) {
+            if (victims[i].whole)
+                continue;
+            victims[i].chunk->free_slabs |= victims[i].slabs;
+            list_update(victims[i].chunk);
+        }
+    } while (n == VICTIMS && kv_clock_mono_ns() < end_ns);
     kv_mutex_unlock(&pool_mutex);
 }
 
