@@ -87,7 +87,7 @@ static bool step(const struct kv_store *s, struct kv_shard *shard, struct kv_def
 {
     if (p->db >= shard->database_end)
         return step_watches(shard, p, w);
-    KV_DASSERT(p->db < s->database_count);
+    KV_ASSERT(p->db < s->database_count);
     struct kv_database *database = shard_database(shard, p->db);
     bool done = database == NULL;
     if (!done && !p->in_index)
