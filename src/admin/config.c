@@ -383,13 +383,26 @@ static bool stage_effects(const struct kv_config *c, const struct kv_slice *pair
     return true;
 }
 
+static void warn_of_memory(const struct kv_options *o)
+{
+    int64_t used = kv_mem_used_total() - kv_mem_used(KV_MEM_STREAM);
+    if (o->maxmemory == 0 || used <= 0 || (uint64_t)used <= o->maxmemory)
+        return;
+    kv_log(KV_LOG_WARNING,
+           "WARNING: the new maxmemory value set via CONFIG SET (%llu) is smaller than the current "
+           "memory usage (%lld). This will result in key eviction and/or the inability to accept "
+           "new write commands depending on the maxmemory-policy.",
+           (unsigned long long)o->maxmemory, (long long)used);
+}
+
 static void commit(struct kv_config *c, struct staged *staged, int count)
 {
-    bool folder = false, slowlog = false;
+    bool folder = false, slowlog = false, memory = false;
     for (int i = 0; i < count; i++) {
         kv_config_take_value(c, staged[i].index, &staged[i].value);
         folder = folder || staged[i].index == index_of("dir");
         slowlog = slowlog || staged[i].index == index_of("slowlog-max-len");
+        memory = memory || staged[i].index == index_of("maxmemory");
     }
     if (folder && keep_folder_name(c) != KV_OK)
         kv_log(KV_LOG_WARNING, "Can't tell the name of the working folder: %s", strerror(errno));
@@ -397,7 +410,10 @@ static void commit(struct kv_config *c, struct staged *staged, int count)
         return;
     struct kv_options *o = kv_engine_options(c->engine);
     kv_config_fill(c, o);
+    kv_engine_apply_options(c->engine);
     kv_log_set_level((enum kv_log_level)o->loglevel);
+    if (memory)
+        warn_of_memory(o);
     if (slowlog)
         kv_engine_slowlog_trim(c->engine);
 }

@@ -110,13 +110,12 @@ void kv_info_memory(struct kv_engine *e, struct kv_text *out)
                        "used_memory_vm_total_human:0B\n"
                        "used_memory_functions:0\n"
                        "used_memory_scripts:0\n"
-                       "used_memory_scripts_human:0B\n"
-                       "maxmemory:0\n"
-                       "maxmemory_human:0B\n");
+                       "used_memory_scripts_human:0B\n");
+    write_bytes(out, "maxmemory", kv_engine_options(e)->maxmemory);
     kv_text_printf(out, "maxmemory_policy:%s\r\n", policy(e));
     write_allocator(out, &f.system, (uint64_t)f.total);
     kv_text_printf(out,
-                   "mem_not_counted_for_evict:0\r\n"
+                   "mem_not_counted_for_evict:%lld\r\n"
                    "mem_replication_backlog:0\r\n"
                    "mem_total_replication_buffers:0\r\n"
                    "mem_replica_full_sync_buffer:0\r\n"
@@ -129,6 +128,7 @@ void kv_info_memory(struct kv_engine *e, struct kv_text *out)
                    "active_defrag_running:0\r\n"
                    "lazyfree_pending_objects:%llu\r\n"
                    "lazyfreed_objects:%llu\r\n",
+                   (long long)kv_mem_used(KV_MEM_STREAM),
                    (unsigned long long)kv_engine_client_bytes(e), kv_mem_allocator_name(),
                    (unsigned long long)kv_engine_background_pending(e),
                    (unsigned long long)kv_engine_background_done(e));

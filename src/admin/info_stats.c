@@ -49,9 +49,11 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
     write_count(out, "expire_cycle_cpu_milliseconds", KV_ENGINE_STAT(e, expire_ns) / 1000000);
     write_count(out, "evicted_keys", KV_STORE_STAT(e, evicted_keys));
     write_count(out, "evicted_clients", KV_ENGINE_STAT(e, evicted_clients));
-    kv_info_fixed(out, "evicted_scripts:0\n"
-                       "total_eviction_exceeded_time:0\n"
-                       "current_eviction_exceeded_time:0\n");
+    kv_info_fixed(out, "evicted_scripts:0\n");
+    uint64_t exceeded_ms, exceeded_now_ms;
+    kv_engine_exceeded_times(e, &exceeded_ms, &exceeded_now_ms);
+    write_count(out, "total_eviction_exceeded_time", exceeded_ms);
+    write_count(out, "current_eviction_exceeded_time", exceeded_now_ms);
     write_count(out, "keyspace_hits", KV_STORE_STAT(e, hits));
     write_count(out, "keyspace_misses", KV_STORE_STAT(e, misses));
     kv_info_fixed(out, "pubsub_channels:0\n"

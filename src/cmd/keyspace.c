@@ -557,7 +557,7 @@ void kv_cmd_object_freq(struct kv_call *call)
                             "LRU and LFU data will take some time to adjust.");
         return;
     }
-    kv_reply_int(call->out, e->access[0]);
+    kv_reply_int(call->out, kv_store_frequency(&call->view, e));
 }
 
 void kv_cmd_object_help(struct kv_call *call)

@@ -939,6 +939,33 @@ void *kv_table_random(const struct kv_table *t, struct kv_random *r)
     return random_by_walk(t, r);
 }
 
+unsigned kv_table_sample(const struct kv_table *t, struct kv_random *r, void *items[KV_TABLE_SLOTS])
+{
+    unsigned count = 0;
+    if (t->count == 0)
+        return 0;
+    size_t end = (size_t)1 << t->depth;
+    for (int i = 0; i < RANDOM_TRIES && count == 0; i++) {
+        size_t index = (size_t)kv_random_below(r, end);
+        uint64_t word = t->directory[index];
+        if (index != first_index(t, index))
+            continue;
+        uint32_t bucket_count = kv_table_word_count(word);
+        uint32_t range = t->depth == 0 ? bucket_count : KV_MAX(bucket_count, BUCKETS_SPLIT);
+        uint64_t number = kv_random_below(r, range);
+        if (number >= bucket_count)
+            continue;
+        const struct kv_table_bucket *b = &kv_table_word_buckets(word)[number];
+        for (; count < KV_TABLE_SLOTS && b->slot[count] != 0; count++) {
+            items[count] = kv_table_slot_item(b->slot[count]);
+            KV_PREFETCH(items[count]);
+        }
+    }
+    if (count == 0)
+        items[count++] = random_by_walk(t, r);
+    return count;
+}
+
 /* --- memory and checks --- */
 
 size_t kv_table_memory(const struct kv_table *t)

@@ -224,6 +224,12 @@ void *kv_table_find_position(const struct kv_table *t, uint64_t position,
 struct kv_random;
 void *kv_table_random(const struct kv_table *t, struct kv_random *r);
 
+/* The items of one random bucket, all prefetched, so that looking at them costs one miss and not
+ * one each; returns how many (0: the table is empty). Buckets are as likely as one another, items
+ * nearly so. `items` stay good while they are not freed, whatever happens to the table. */
+unsigned kv_table_sample(const struct kv_table *t, struct kv_random *r,
+                         void *items[KV_TABLE_SLOTS]);
+
 /* Bytes of directory and segments, as accounted. */
 size_t kv_table_memory(const struct kv_table *t);
 

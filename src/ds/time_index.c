@@ -31,6 +31,7 @@
  * kv_time_index_move_nodes walks, and it changes the parents anyway).
  */
 #include "ds/time_index.h"
+#include "base/random.h"
 
 #include <string.h>
 
@@ -41,6 +42,7 @@
 #define POSITION_BITS 41 /* of kv_table_position */
 #define HIGH_BITS (POSITION_BITS - LOW_BITS)
 #define NODE_BYTES 512
+#define RANDOM_TRIES 16 /* ways down before an unequal one is taken */
 
 struct record {
     uint64_t high; /* when << 16 | position >> 25 */
@@ -634,6 +636,32 @@ bool kv_time_index_first(const struct kv_time_index *x, uint64_t *when, uint64_t
         return false;
     read_record(record_at(x->root, 0), when, position);
     return true;
+}
+
+/* Going down by an index below what a node may hold, and starting anew when there is no such child,
+ * makes all records equally likely: the fuller of two nodes is not preferred. The root is the same
+ * for all and may be thin. */
+bool kv_time_index_random(const struct kv_time_index *x, struct kv_random *r, uint64_t *when,
+                          uint64_t *position)
+{
+    struct kv_time_index_node *n = x->root;
+    if (n == NULL)
+        return false;
+    for (int i = 0;; i++) {
+        bool even = i < RANDOM_TRIES && n != x->root;
+        unsigned at = (unsigned)kv_random_below(r, even ? max_count(n) : n->count);
+        if (at >= n->count) {
+            n = x->root;
+            continue;
+        }
+        if (n->is_leaf) {
+            struct record found = record_at(n, at);
+            *when = found.high >> HIGH_BITS;
+            *position = (found.high & ((1u << HIGH_BITS) - 1)) << LOW_BITS | found.low;
+            return true;
+        }
+        n = n->inner.child[at];
+    }
 }
 
 size_t kv_time_index_memory(const struct kv_time_index *x)

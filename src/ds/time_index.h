@@ -47,6 +47,11 @@ enum kv_err kv_time_index_move(struct kv_time_index *x, uint64_t old_when, uint6
 /* Smallest record; false while empty. */
 bool kv_time_index_first(const struct kv_time_index *x, uint64_t *when, uint64_t *position);
 
+/* A random record, close to uniform; false while empty. */
+struct kv_random;
+bool kv_time_index_random(const struct kv_time_index *x, struct kv_random *r, uint64_t *when,
+                          uint64_t *position);
+
 /* Moves nodes out of slabs that are evacuated: the leaf of the record {*when, *position} and what
  * leads to it. Start with {0, 0}; true: the record is that of the next leaf now, call again. Nodes
  * that are present during a whole walk are met at least once, unless more records than fit a leaf

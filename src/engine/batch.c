@@ -58,11 +58,24 @@ static bool lock_batch(struct kv_client *c, uint32_t n)
     return false;
 }
 
+/* Memory is above the limit: how many commands may run as a batch, before the first that needs
+ * memory unless room was made for it. That one then runs alone, and is refused. */
+static KV_COLD uint32_t admitted(struct kv_client *c, uint32_t n)
+{
+    struct kv_worker *w = c->worker;
+    uint32_t first = 0;
+    while (first < n && !(w->plan[first].cmd->flags & KV_CMD_DENYOOM))
+        first++;
+    return first == n || c->flags & KV_CLIENT_APPLY || kv_memory_admit(w) ? n : first;
+}
+
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
 {
     struct kv_worker *w = c->worker;
     KV_DASSERT(n > 0);
-    if (!lock_batch(c, n))
+    if (kv_memory_over(w))
+        n = admitted(c, n);
+    if (n == 0 || !lock_batch(c, n))
         return 0;
     w->now_ticks = w->hold_start = kv_clock_ticks();
     w->now_ms = kv_worker_wall_ms(w, w->now_ticks);

@@ -107,7 +107,7 @@ void kv_worker_expire(struct kv_worker *w)
 int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
 {
     struct kv_engine *e = w->engine;
-    if (w->expire_more || w->resume_first != NULL)
+    if (w->expire_more || w->limit.more || w->resume_first != NULL)
         return 0;
     if (w->orphan_len > 0)
         return 1;

@@ -1,9 +1,10 @@
 /* One command: from its name to its reply.
  *
  * Order of checks, as clients of the protocol know it: name, subcommand, arity; authentication;
- * transaction queue; CLIENT PAUSE; then keys, room in the change stream, locks; execution; release.
- * A command that must wait is parked and leaves no trace: the connection keeps its bytes and the
- * command is parsed and checked again when it is resumed, with whatever has changed meanwhile.
+ * maxmemory; transaction queue; CLIENT PAUSE; then keys, room in the change stream, locks;
+ * execution; release. A command that must wait is parked and leaves no trace: the connection keeps
+ * its bytes and the command is parsed and checked again when it is resumed, with whatever has
+ * changed meanwhile.
  *
  * EXEC is the engine's own: it locks the shards of all queued keys and of all watches, or takes the
  * strongest mode of its queue, compares the watches and then runs the queue through kv_execute.
@@ -15,6 +16,7 @@
 #include <stdio.h>
 
 #define OUT_OF_MEMORY "OOM the server is out of memory for this command"
+#define OVER_LIMIT "OOM command not allowed when used memory > 'maxmemory'."
 #define NAME_SHOWN 128 /* bytes of a name or of all arguments that an error repeats */
 
 /* The exact bytes of a name of up to 16 bytes as two words; with its length they identify it. */
@@ -552,6 +554,24 @@ static enum kv_dispatch dispatch_held(struct kv_client *c, const struct kv_comma
     }
 }
 
+/* Memory is above the limit: true when the command needs some and none can be had. In a transaction
+ * every command does, for it is kept in the queue. */
+static KV_COLD bool needs_memory_in_vain(struct kv_client *c, const struct kv_command *cmd)
+{
+    struct kv_worker *w = c->worker;
+    const struct kv_engine *e = w->engine;
+    bool needs = cmd->flags & KV_CMD_DENYOOM;
+    if (c->flags & KV_CLIENT_MULTI)
+        needs = cmd == e->cmd_exec
+                    ? c->tx->denyoom
+                    : cmd != e->cmd_discard && cmd != e->cmd_quit && cmd != e->cmd_reset;
+    if (!needs || c->flags & KV_CLIENT_APPLY)
+        return false;
+    bool admitted = kv_memory_admit(w);
+    w->now_ticks = kv_clock_ticks(); /* the time that eviction took is not the command's */
+    return !admitted;
+}
+
 /* CLIENT REPLY SKIP silences the command after it. */
 static void advance_reply_skip(struct kv_client *c)
 {
@@ -572,7 +592,9 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
     w->now_ms = kv_worker_wall_ms(w, w->now_ticks);
     const struct kv_command *cmd = resolve(c, r);
     if (cmd != NULL) {
-        if (queues(c, cmd)) {
+        if (kv_memory_over(w) && needs_memory_in_vain(c, cmd)) {
+            refuse(c, cmd, OVER_LIMIT);
+        } else if (queues(c, cmd)) {
             queue_command(c, cmd, r);
         } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd)) {
             pause_client(c);

@@ -37,6 +37,18 @@ static void on_expired(struct kv_view *view, const struct kv_key *key)
     kv_stream_add(w, view->db, argv, 2);
 }
 
+/* Likewise to make room; freed beside the work it is called by the name that says so. */
+static void on_evicted(struct kv_view *view, const struct kv_key *key)
+{
+    struct kv_worker *w = view->owner;
+    if (!kv_stream_active(&w->engine->stream))
+        return;
+    struct kv_slice argv[2] = {KV_SLICE("DEL"), kv_slice(key->ptr, key->len)};
+    if (w->engine->options.lazyfree_eviction)
+        argv[0] = KV_SLICE("UNLINK");
+    kv_stream_add(w, view->db, argv, 2);
+}
+
 static void index_commands(struct kv_engine *e, const struct kv_command *list, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -86,8 +98,9 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
                                   .database_count = options->databases};
     kv_random_secure(&so.hash_key, sizeof(so.hash_key));
     e->store = kv_store_create(&so);
-    struct kv_store_hooks hooks = {.expired = on_expired};
+    struct kv_store_hooks hooks = {.expired = on_expired, .evicted = on_evicted};
     kv_store_set_hooks(e->store, &hooks);
+    kv_memory_limit_apply(e);
 
     e->index = kv_command_index_create(table);
     e->by_id = kv_mem_zalloc(table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
@@ -163,6 +176,11 @@ void kv_engine_stop(struct kv_engine *e)
     atomic_store(&e->stopping, true);
     for (uint32_t i = 0; i < e->worker_count; i++)
         kv_loop_wake(e->workers[i]->loop);
+}
+
+void kv_engine_apply_options(struct kv_engine *e)
+{
+    kv_memory_limit_apply(e);
 }
 
 struct kv_options *kv_engine_options(struct kv_engine *e)
@@ -287,6 +305,8 @@ void kv_engine_reset_stats(struct kv_engine *e)
         w->load_busy_ns = 0;
         kv_stat_set(&w->stats.clients, clients);
     }
+    atomic_store(&e->limit.exceeded_from_us, 0);
+    atomic_store(&e->limit.exceeded_us, 0);
     memset(e->rate_last, 0, sizeof(e->rate_last));
     memset(e->rate_samples, 0, sizeof(e->rate_samples));
 }

@@ -61,6 +61,7 @@ struct kv_worker_stats {
     kv_stat clients;              /* connected now */
     kv_stat net_input_bytes, net_output_bytes;
     kv_stat expire_ns;               /* time spent in expiry slices */
+    kv_stat evict_ns;                /* and in slices of eviction */
     kv_stat reads, writes;           /* calls that moved bytes from or to a socket */
     kv_stat loops;                   /* iterations of the event loop */
     kv_stat busy_ns;                 /* time outside waiting */
@@ -104,6 +105,14 @@ void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *
 
 /* Memory of all connections that maxmemory-clients is compared with, bytes. Any thread. */
 uint64_t kv_engine_client_bytes(const struct kv_engine *e);
+
+/* Tells the engine that options were changed which it keeps in another form: the policy of
+ * maxmemory and what belongs to it. [KV_MODE_STOP, or before workers run] */
+void kv_engine_apply_options(struct kv_engine *e);
+
+/* For how long memory was above maxmemory although keys were evicted: in all, and now. Any thread.
+ */
+void kv_engine_exceeded_times(const struct kv_engine *e, uint64_t *total_ms, uint64_t *current_ms);
 
 /* CLIENT PAUSE: until `until_ms` of wall time commands (all, or only writes) wait. [KV_MODE_STOP]
  */

@@ -116,6 +116,7 @@ void kv_release(struct kv_worker *w, enum kv_hold hold)
 {
     kv_stream_publish(w);
     kv_stream_settle(w);
+    kv_mem_publish();
     if (hold == KV_HOLD_NONE)
         return;
     if (w->engine->multi) {

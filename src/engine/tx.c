@@ -63,6 +63,7 @@ void kv_tx_discard(struct kv_client *c)
     tx->queue_bytes = 0;
     tx->mode = KV_MODE_FREE;
     tx->writes = false;
+    tx->denyoom = false;
     maybe_free(c);
 }
 
@@ -100,6 +101,7 @@ bool kv_tx_queue(struct kv_client *c, const struct kv_command *cmd, const struct
     uint8_t mode = cmd->mode == KV_MODE_SHARDS ? KV_MODE_ALONE : cmd->mode;
     tx->mode = KV_MAX(tx->mode, mode);
     tx->writes |= (cmd->flags & KV_CMD_WRITE) != 0;
+    tx->denyoom |= (cmd->flags & KV_CMD_DENYOOM) != 0;
     return true;
 }
 

@@ -33,6 +33,7 @@ struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
     uint64_t seed;
     kv_random_secure(&seed, sizeof(seed));
     kv_random_init(&w->random, seed);
+    kv_memory_limit_init(w, kv_random_next(&w->random));
     w->command_stats = kv_mem_zalloc(e->table->id_count * sizeof(*w->command_stats), KV_MEM_CONFIG);
     w->hold_ticks = kv_clock_ns_to_ticks(KV_HOLD_NS);
     w->slow_ticks = UINT64_MAX;
@@ -279,6 +280,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     if (KV_UNLIKELY(w->orphan_len > 0))
         kv_worker_release_orphans(w);
     kv_client_limit_round(w);
+    kv_memory_round(w);
 }
 
 void kv_worker_run(struct kv_worker *w)

@@ -11,6 +11,7 @@
 #include "engine/gate.h"
 #include "engine/inbox.h"
 #include "engine/lockset.h"
+#include "engine/memory_limit.h"
 #include "engine/slowlog.h"
 #include "engine/stream.h"
 #include "mem/arena.h"
@@ -59,6 +60,7 @@ struct kv_tx {
     uint64_t watch_bytes;       /* blocks of the records that the watches keep in the store */
     uint8_t mode;               /* strongest enum kv_cmd_mode of the queue */
     bool writes;                /* some queued command writes */
+    bool denyoom;               /* some queued command needs memory */
     struct kv_watched *watches; /* owned */
     uint32_t watch_len, watch_capacity;
 };
@@ -127,6 +129,7 @@ struct kv_worker {
     int64_t expire_ms;      /* next expiry round, monotonic ms */
     uint32_t expire_cursor; /* next home shard to expire */
     bool expire_more;       /* due entries are left */
+    struct kv_worker_limit limit; /* maxmemory */
     uint64_t round_start_ticks;
     uint64_t expire_resume_ticks; /* no slice before this: half of the time is for commands */
     uint64_t assigned;            /* connections given to it; counted by worker 0 */
@@ -166,6 +169,7 @@ struct kv_engine {
     bool listeners_rest; /* accepting failed: not watched until the next periodic work */
     bool unix_listener[KV_LISTEN_MAX];
     struct kv_background *background;
+    struct kv_memory_limit limit; /* maxmemory */
     int64_t start_wall_ms;
     /* CLIENT PAUSE: written behind a world stop */
     int64_t pause_until_ms; /* 0: none */
@@ -251,6 +255,13 @@ const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice n
 enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
                             const struct kv_slice *argv, int argc, struct kv_key **keys,
                             int *count) KV_MUST_CHECK;
+
+/* The check before a command that needs memory: one load and a comparison. */
+KV_INLINE bool kv_memory_over(const struct kv_worker *w)
+{
+    uint64_t limit = w->engine->options.maxmemory;
+    return KV_UNLIKELY(limit != 0 && kv_mem_used_published() > (int64_t)limit);
+}
 
 /* batch.c: runs up to n planned commands under one set of locks; returns how many ran */
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n);

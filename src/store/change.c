@@ -102,7 +102,7 @@ KV_INLINE bool find_target(struct kv_view *v, const struct kv_key *k, struct tar
         }
     }
     f->key = kv_slice(k->ptr, k->len);
-    f->access = access_clock(v->now_ms);
+    f->access = access_when_set(v, existed ? t->old : NULL);
     if (expiry == KV_KEEP_EXPIRY)
         expiry = existed ? kv_entry_expiry(t->old) : KV_NO_EXPIRY;
     f->expiry = expiry;
@@ -256,7 +256,7 @@ static KV_NOINLINE enum kv_err set_anew(struct target *t, uint64_t hash, struct 
         f->pointer = true;
         f->value_len = ENTRY_WORD;
         if (t->old != NULL && kv_entry_bigstr(t->old) != NULL &&
-            entry_form_flags(f) == t->old->flags)
+            ((entry_form_flags(f) ^ t->old->flags) & KV_ENTRY_LAYOUT_FLAGS) == 0)
             return overwrite_large(t, hash, f);
     }
     return replace(t, hash, f);
@@ -350,7 +350,9 @@ enum kv_err kv_store_set_int(struct kv_view *v, const struct kv_key *k, int64_t 
 void kv_store_update_int(struct kv_view *v, struct kv_entry *e, int64_t value)
 {
     KV_ASSERT(kv_entry_type(e) == KV_TYPE_STRING && kv_entry_encoding(e) == KV_ENC_INT);
-    entry_touch(v, e);
+    /* A counter has counted this command when the entry was found. */
+    if (v->store->access.mode == KV_ACCESS_LRU)
+        entry_touch(v, e);
     memcpy(entry_parts(e).value, &value, sizeof(value));
 }
 
@@ -449,9 +451,8 @@ enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, stru
     t.old = database_find(t.database, k);
     KV_DASSERT(t.old == e || (e == NULL && kv_entry_due(t.old, v->now_ms)));
     if (e == NULL) {
-        struct entry_form f = {.key = kv_slice(k->ptr, k->len),
-                               .expiry = KV_NO_EXPIRY,
-                               .access = access_clock(v->now_ms)};
+        struct entry_form f = {
+            .key = kv_slice(k->ptr, k->len), .expiry = KV_NO_EXPIRY, .access = kv_access_fresh(v)};
         return edit_rebuild(&t, k->hash, &f, kv_slice(NULL, 0), len, bytes);
     }
     KV_ASSERT(kv_entry_type(e) == KV_TYPE_STRING);

@@ -117,11 +117,6 @@ size_t kv_entry_memory(const struct kv_entry *e)
     return entry_footprint(e).block_bytes;
 }
 
-uint64_t kv_entry_idle_seconds(const struct kv_entry *e, int64_t now_ms)
-{
-    return (access_clock(now_ms) - entry_access(e)) & ACCESS_CLOCK_MASK;
-}
-
 const char *kv_type_name(enum kv_type type)
 {
     static const char *const names[] = {"string", "list", "set", "zset", "hash", "stream"};

@@ -3,7 +3,7 @@
  *   byte 0   type (low 4 bits) and encoding (high 4 bits)
  *   byte 1   flags, see below
  *   byte 2   snapshot epoch
- *   byte 3-5 access clock, 24 bits: seconds (LRU) or minutes and counter (LFU)
+ *   byte 3-5 access clock: when it was used or how often, see access_priv.h
  *   then     [expiry: 8 bytes, ms of Unix time]        if KV_ENTRY_EXPIRY
  *            key length: 1 byte, or 4 if KV_ENTRY_LONG_KEY
  *            value length: 1 byte, or 4 if KV_ENTRY_LONG_VALUE; none for INT and pointer values
@@ -55,6 +55,9 @@ enum kv_encoding {
 #define KV_ENTRY_LONG_KEY 2u
 #define KV_ENTRY_LONG_VALUE 4u
 #define KV_ENTRY_POINTER 8u
+#define KV_ENTRY_LAYOUT_FLAGS 15u  /* those above: what the block looks like */
+#define KV_ENTRY_LFU 16u           /* form of the access clock: minutes and counter */
+#define KV_ENTRY_CLOCK_FLAGS 0xf0u /* it, and the upper three bits of the clock */
 
 struct kv_entry {
     uint8_t type_encoding;

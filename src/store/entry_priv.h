@@ -5,12 +5,12 @@
 #include "base/compiler.h"
 #include "ds/move.h"
 #include "mem/mem.h"
+#include "store/access_priv.h"
 #include "store/entry.h"
 #include <assert.h>
 
 #define ENTRY_SHORT_MAX 255u /* longest key or value whose length is one byte */
 #define ENTRY_WORD 8u        /* bytes of an expiry, an int64 and a pointer */
-#define ACCESS_CLOCK_MASK 0xffffffu
 
 static_assert(sizeof(struct kv_entry) == 6, "the header has no padding");
 static_assert(offsetof(struct kv_entry, access) == 3, "the access clock follows the epoch");
@@ -22,7 +22,7 @@ struct entry_form {
     const void *value;     /* as stored: bytes, int64 or pointer; NULL: left for the caller */
     size_t value_len;      /* bytes as stored */
     int64_t expiry;        /* ms of Unix time or KV_NO_EXPIRY */
-    uint32_t access;       /* 24 bits */
+    uint32_t access;       /* access_priv.h */
     uint8_t type_encoding; /* as in struct kv_entry */
     uint8_t epoch;
     bool pointer; /* the value is a pointer to a block of its own */
@@ -74,7 +74,7 @@ KV_INLINE uint8_t entry_form_flags(const struct entry_form *f)
     return (uint8_t)((f->expiry != KV_NO_EXPIRY ? KV_ENTRY_EXPIRY : 0) |
                      (f->key.len > ENTRY_SHORT_MAX ? KV_ENTRY_LONG_KEY : 0) |
                      (!word && f->value_len > ENTRY_SHORT_MAX ? KV_ENTRY_LONG_VALUE : 0) |
-                     (f->pointer ? KV_ENTRY_POINTER : 0));
+                     (f->pointer ? KV_ENTRY_POINTER : 0) | access_flags(f->access));
 }
 
 /* Bytes that an entry of this form takes. */
@@ -118,28 +118,6 @@ KV_INLINE void entry_write_pointer(struct kv_entry *e, void *pointer)
 {
     KV_DASSERT(e->flags & KV_ENTRY_POINTER);
     memcpy(entry_parts(e).value, &pointer, sizeof(pointer));
-}
-
-/* --- access clock: one place, so that a frequency counter can take the same 24 bits --- */
-
-KV_INLINE uint32_t access_clock(int64_t now_ms)
-{
-    return (uint32_t)((uint64_t)now_ms / 1000) & ACCESS_CLOCK_MASK;
-}
-
-KV_INLINE uint32_t entry_access(const struct kv_entry *e)
-{
-    return (uint32_t)e->access[0] | (uint32_t)e->access[1] << 8 | (uint32_t)e->access[2] << 16;
-}
-
-/* Writes only what differs: a read of a hot key leaves its cache line clean. */
-KV_INLINE void entry_set_access(struct kv_entry *e, uint32_t clock)
-{
-    if (entry_access(e) != clock) {
-        e->access[0] = (uint8_t)clock;
-        e->access[1] = (uint8_t)(clock >> 8);
-        e->access[2] = (uint8_t)(clock >> 16);
-    }
 }
 
 /* --- building and freeing --- */

@@ -82,7 +82,7 @@ enum kv_err kv_store_copy(struct kv_view *v, struct kv_entry *e, uint32_t to_db,
     if (copied == NULL)
         return KV_ERR_NOMEM;
     /* A copy is a new key: it was accessed now, and no snapshot has seen it. */
-    entry_set_access(copied, access_clock(v->now_ms));
+    entry_set_access(copied, kv_access_fresh(v));
     copied->epoch = 0;
     enum kv_err err = kv_shard_place(d.shard, d.database, to->hash, d.old, copied);
     if (err != KV_OK) {

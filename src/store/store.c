@@ -185,6 +185,17 @@ void kv_store_announce_expired(struct kv_view *v, struct kv_shard *shard, const 
         hooks->expired(v, k);
 }
 
+void kv_store_announce_evicted(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k)
+{
+    const struct kv_store_hooks *hooks = &v->store->hooks;
+    kv_stat_add(&v->stats->evicted_keys, 1);
+    kv_shard_touch_watch(shard, v->db, k);
+    if (hooks->changed != NULL)
+        hooks->changed(v, k, KV_EVENT_EVICTED, "evicted");
+    if (hooks->evicted != NULL)
+        hooks->evicted(v, k);
+}
+
 void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_database *database,
                        const struct kv_key *k, struct kv_entry *e)
 {
@@ -239,6 +250,16 @@ struct kv_entry *kv_store_peek(struct kv_view *v, const struct kv_key *k)
 
 /* --- announcing --- */
 
+/* Looking the key up again costs only those who choose LRM, and catches every change. */
+static KV_COLD void touch_changed(struct kv_view *v, const struct kv_shard *shard,
+                                  const struct kv_key *k)
+{
+    const struct kv_database *database = shard_database(shard, v->db);
+    struct kv_entry *e = database != NULL ? database_find(database, k) : NULL;
+    if (e != NULL)
+        entry_set_access(e, kv_access_fresh(v));
+}
+
 void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
                       const char *event)
 {
@@ -248,6 +269,8 @@ void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_c
     kv_stat_add(&v->stats->dirty, 1);
     if (KV_UNLIKELY(shard->watches != NULL))
         kv_shard_touch_watch(shard, v->db, k);
+    if (KV_UNLIKELY(s->access.mode == KV_ACCESS_LRM))
+        touch_changed(v, shard, k);
     if (s->hooks.changed != NULL)
         s->hooks.changed(v, k, event_class, event);
 }

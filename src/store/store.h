@@ -55,6 +55,8 @@ struct kv_store_hooks {
                     const char *event);
     /* an entry was removed because it was due: the change stream says DEL / UNLINK */
     void (*expired)(struct kv_view *view, const struct kv_key *key);
+    /* an entry was removed to make room: likewise */
+    void (*evicted)(struct kv_view *view, const struct kv_key *key);
 };
 
 /* Statistics of the keyspace; one slot per worker, written by it alone. */
@@ -112,7 +114,8 @@ void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash);
 
 /* --- looking up --- */
 
-/* For reading commands: counts a hit or miss, refreshes the access clock, removes a due entry. */
+/* For reading commands: counts a hit or miss, refreshes the access clock (but not under LRM),
+ * removes a due entry. */
 struct kv_entry *kv_store_read(struct kv_view *v, const struct kv_key *k) KV_HOT;
 
 /* For writing commands: as kv_store_read without counting hits and misses. */
@@ -123,9 +126,9 @@ struct kv_entry *kv_store_peek(struct kv_view *v, const struct kv_key *k);
 
 /* --- announcing --- */
 
-/* A key changed: watch records, v->dirty, statistics, hook. Once per key and event, after the
- * change. `event` is Redis' notification name, a string constant. The key's shard in database
- * v->db. */
+/* A key changed: watch records, v->dirty, statistics, hook, under LRM the access clock. Once per
+ * key and event, after the change. `event` is Redis' notification name, a string constant. The
+ * key's shard in database v->db. */
 void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
                       const char *event);
 
@@ -178,8 +181,30 @@ enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct k
 enum kv_err kv_store_copy(struct kv_view *v, struct kv_entry *e, uint32_t to_db,
                           const struct kv_key *to) KV_MUST_CHECK;
 
-/* Access clock, for OBJECT IDLETIME / FREQ and for eviction. Seconds since last access. */
+/* --- access clock, for OBJECT IDLETIME / FREQ and for eviction (store/evict.h) --- */
+
+/* What it records of each key. Three bytes of an entry hold it, so a store knows one of them. */
+enum kv_access_mode {
+    KV_ACCESS_LRU, /* when it was read or written last */
+    KV_ACCESS_LFU, /* how often: a logarithmic counter that decays */
+    KV_ACCESS_LRM, /* when it was changed last */
+};
+
+struct kv_access_rules {
+    enum kv_access_mode mode;
+    uint32_t lfu_log_factor;    /* the counter grows ever more slowly; 0: with each access */
+    uint32_t lfu_decay_minutes; /* without access until it falls by one; 0: never */
+};
+
+/* [alone] A store starts with KV_ACCESS_LRU. Entries written under another mode are read as what
+ * they are, and take the new form when they are touched. */
+void kv_store_set_access(struct kv_store *s, const struct kv_access_rules *rules);
+
+/* Seconds since the last access (LRM: change); minutes are all that an entry under LFU knows. */
 uint64_t kv_entry_idle_seconds(const struct kv_entry *e, int64_t now_ms);
+
+/* LFU counter, 0 to 255, with its decay until now. */
+uint32_t kv_store_frequency(const struct kv_view *v, const struct kv_entry *e);
 
 /* --- the whole keyspace --- */
 

@@ -44,7 +44,8 @@ struct kv_store {
     struct kv_shard *shards; /* one aligned block */
     uint32_t shard_mask;     /* shard count - 1 */
     uint32_t database_count;
-    struct kv_store_hooks hooks; /* members may be NULL */
+    struct kv_access_rules access; /* changed alone */
+    struct kv_store_hooks hooks;   /* members may be NULL */
     struct kv_hash_key hash_key;
 };
 
@@ -143,11 +144,43 @@ KV_INLINE struct kv_entry *database_find(const struct kv_database *database, con
     return kv_table_find(&database->table, k->hash, entry_has_key, k);
 }
 
+/* --- access clock --- */
+
+/* A client that applies another server's stream has no time of its own (now_ms 0). */
+KV_INLINE int64_t access_now_ms(const struct kv_view *v)
+{
+    return KV_LIKELY(v->now_ms != 0) ? v->now_ms : kv_clock_wall_ms();
+}
+
+/* The word of a key that is made now, and of one with this word that is used now. */
+uint32_t kv_access_fresh(const struct kv_view *v);
+uint32_t kv_access_touched(const struct kv_view *v, uint32_t access);
+
+/* A lookup by a command. */
 KV_INLINE void entry_touch(const struct kv_view *v, struct kv_entry *e)
 {
-    if (KV_LIKELY(!(v->flags & KV_VIEW_NO_TOUCH)))
-        entry_set_access(e, access_clock(v->now_ms));
+    if (KV_UNLIKELY(v->flags & KV_VIEW_NO_TOUCH))
+        return;
+    if (KV_LIKELY(v->store->access.mode == KV_ACCESS_LRU))
+        entry_set_access(e, access_of_tick(access_tick(access_now_ms(v))));
+    else if (v->store->access.mode == KV_ACCESS_LFU)
+        entry_set_access(e, kv_access_touched(v, entry_access(e)));
 }
+
+/* What a new value gets in the place of the old one (NULL: none): a time says now, while a counter
+ * is the key's and goes on. */
+KV_INLINE uint32_t access_when_set(const struct kv_view *v, const struct kv_entry *old)
+{
+    if (KV_LIKELY(v->store->access.mode != KV_ACCESS_LFU))
+        return access_of_tick(access_tick(access_now_ms(v)));
+    if (old == NULL)
+        return kv_access_fresh(v);
+    uint32_t access = entry_access(old);
+    return v->flags & KV_VIEW_NO_TOUCH ? access : kv_access_touched(v, access);
+}
+
+/* Watch records, hooks and statistics of an evicted key; before its entry is freed. */
+void kv_store_announce_evicted(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k);
 
 /* Meets a due entry: removes it as expired unless the view keeps such entries. */
 void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_database *database,

@@ -14,7 +14,7 @@
 
 /* What the hooks heard last, and how often. */
 struct heard {
-    int changed, expired;
+    int changed, expired, evicted;
     char key[64];
     const char *event;
     enum kv_event_class event_class;
@@ -44,11 +44,18 @@ static void hear_expired(struct kv_view *v, const struct kv_key *k)
     heard.db = v->db;
 }
 
+static void hear_evicted(struct kv_view *v, const struct kv_key *k)
+{
+    (void)k;
+    heard.evicted++;
+    heard.db = v->db;
+}
+
 static void store_setup(void)
 {
     struct kv_store_options options = {
         .shard_count = FIXTURE_SHARDS, .database_count = FIXTURE_DATABASES, .hash_key = {1, 2}};
-    struct kv_store_hooks hooks = {hear_changed, hear_expired};
+    struct kv_store_hooks hooks = {hear_changed, hear_expired, hear_evicted};
     total_before = kv_mem_used_total();
     dataset_before = kv_mem_used_dataset();
     store = kv_store_create(&options);
