@@ -82,12 +82,10 @@ static bool step_watches(struct kv_shard *shard, struct kv_defrag_position *p, s
 }
 
 /* One step; true: nothing is left. */
-static bool step(const struct kv_store *s, struct kv_shard *shard, struct kv_defrag_position *p,
-                 struct walk *w)
+static bool step(struct kv_shard *shard, struct kv_defrag_position *p, struct walk *w)
 {
     if (p->db >= shard->database_end)
         return step_watches(shard, p, w);
-    KV_ASSERT(p->db < s->database_count);
     struct kv_database *database = shard_database(shard, p->db);
     bool done = database == NULL;
     if (!done && !p->in_index)
@@ -107,7 +105,7 @@ bool kv_store_defrag_shard(struct kv_view *v, uint32_t shard, struct kv_defrag_p
     struct walk w = {0};
     bool done;
     do
-        done = step(v->store, own, p, &w);
+        done = step(own, p, &w);
     while (!done && kv_clock_ticks() < deadline_ticks);
     kv_stat_add(&v->stats->defrag_hits, w.moves.moved);
     kv_stat_add(&v->stats->defrag_misses, w.moves.kept);
