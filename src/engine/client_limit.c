@@ -8,12 +8,13 @@
  *
  * Limit. Once a round, and whenever its own total has grown by 64 KiB, a worker compares the sum of
  * all workers' totals with the limit. Above it, the largest bucket that is not empty anywhere
- * decides: the worker that has most bytes in it disconnects from there, the largest of the first
- * LOOK_AT of the list; another worker only wakes that one, whose round ends with the same look.
- * Nobody touches another worker's connections. Buckets double, so "largest" is meant within a
- * factor of two. What a connection holds is dropped at once, the rest goes with it before the next
- * round; one that is being closed, for whatever reason, counts no longer. Evicting takes at most
- * EVICT_SLICE_NS at a time, and one connection at least.
+ * decides: a worker that has connections in it disconnects from there, the largest of the first
+ * LOOK_AT of the list; one that has none only wakes the worker that has most, whose round ends with
+ * the same look. Nobody touches another worker's connections. Buckets double, so "largest" is meant
+ * within a factor of two. What a connection holds is dropped at once, the rest goes with it before
+ * the next round; one that is being closed, for whatever reason, counts no longer. Evicting takes
+ * at most EVICT_SLICE_NS at a time, and one connection at least; when that was not enough, all
+ * workers that have such connections share the work.
  *
  * Bounds. Beyond the limit there can be, for each worker, a step of 64 KiB and what one command,
  * one batch or one read adds, of which the largest parts are a command's reply and the block for
@@ -159,26 +160,40 @@ static uint64_t limit_bytes(const struct kv_options *o)
     return o->maxmemory / 100 * percent + o->maxmemory % 100 * percent / 100;
 }
 
-/* The worker that has most bytes in the largest bucket that anyone has; NULL when there is nobody
- * to disconnect. */
-static struct kv_worker *find_largest(const struct kv_engine *e, unsigned *bucket)
+/* The largest bucket that any worker has connections in; false when there is none to disconnect. */
+static bool find_bucket(const struct kv_engine *e, unsigned *bucket)
 {
     for (unsigned b = KV_CLIENT_BUCKETS; b-- > 0;) {
-        struct kv_worker *found = NULL;
-        uint64_t most = 0;
         for (uint32_t i = 0; i < e->worker_count; i++) {
-            uint64_t bytes = kv_stat_read(&e->workers[i]->client_limit.bucket_bytes[b]);
-            if (bytes > most) {
-                most = bytes;
-                found = e->workers[i];
-            }
-        }
-        if (found != NULL) {
+            if (kv_stat_read(&e->workers[i]->client_limit.bucket_bytes[b]) == 0)
+                continue;
             *bucket = b;
-            return found;
+            return true;
         }
     }
-    return NULL;
+    return false;
+}
+
+/* Wakes the worker that has most in the bucket, or all that have something. */
+static void wake_others(struct kv_worker *w, unsigned bucket, bool all)
+{
+    struct kv_engine *e = w->engine;
+    struct kv_worker *largest = NULL;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        struct kv_worker *other = e->workers[i];
+        uint64_t bytes = kv_stat_read(&other->client_limit.bucket_bytes[bucket]);
+        if (other == w || bytes == 0)
+            continue;
+        if (all)
+            kv_loop_wake(other->loop);
+        if (bytes > most) {
+            most = bytes;
+            largest = other;
+        }
+    }
+    if (!all && largest != NULL)
+        kv_loop_wake(largest->loop);
 }
 
 static void evict_from(struct kv_worker *w, unsigned bucket, uint64_t limit)
@@ -211,12 +226,12 @@ static void apply_limit(struct kv_worker *w)
     if (limit == 0 || KV_LIKELY(kv_engine_client_bytes(e) <= limit))
         return;
     uint64_t stop = kv_clock_ticks() + kv_clock_ns_to_ticks(EVICT_SLICE_NS);
+    unsigned bucket = 0;
     do {
-        unsigned bucket = 0;
-        struct kv_worker *largest = find_largest(e, &bucket);
-        if (largest != w) {
-            if (largest != NULL)
-                kv_loop_wake(largest->loop);
+        if (!find_bucket(e, &bucket))
+            return;
+        if (l->buckets[bucket] == NULL) {
+            wake_others(w, bucket, false);
             return;
         }
         evict_from(w, bucket, limit);
@@ -224,6 +239,7 @@ static void apply_limit(struct kv_worker *w)
             return;
     } while (kv_clock_ticks() < stop);
     l->more = true;
+    wake_others(w, bucket, true);
 }
 
 void kv_client_limit_touched(struct kv_client *c)
