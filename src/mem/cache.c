@@ -6,13 +6,13 @@
  * list under `threads_mutex`. The stacks themselves are one mapping per thread, DEPTH_MAX pointers
  * a class, of which only the used part is ever touched.
  *
- * Depth. A bin starts with LIMIT_START blocks. When it overflows it doubles, up to DEPTH_MAX, as
- * long as the sum of limit * size over the thread's bins stays within BUDGET_BYTES; else the older
- * half is given back. A refill fetches half of the limit, and doubles it up to LIMIT_REFILL, so
- * that a thread that only allocates takes a lock per 128 blocks. So a burst of 640 blocks of any
- * size up to 512 bytes is served without the slabs once it has happened, and a thread holds at most
- * BUDGET_BYTES of free blocks. kv_mem_trim empties bins that were not used for IDLE_TRIMS calls and
- * takes their limit back.
+ * Depth. A bin starts with 32 blocks, fewer of large ones. When it overflows it doubles, up to
+ * 1,024 blocks or 512 KiB, as long as the sum of limit * size over the thread's bins stays within
+ * BUDGET_BYTES; else the older half is given back. A refill fetches half of the limit, and doubles
+ * it up to LIMIT_REFILL, so that a thread that only allocates takes a lock per 128 blocks. So a
+ * burst of 640 blocks of any size up to 512 bytes is served without the slabs once it has happened,
+ * and a thread holds at most BUDGET_BYTES of free blocks. kv_mem_trim empties bins that were not
+ * used for IDLE_TRIMS calls and takes their limit back.
  *
  * A new thread's bins have no stack: the first operation takes the slow path, which registers the
  * thread. If there is no memory for its stacks it works without a cache. A destructor of the thread
@@ -29,9 +29,13 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#define DEPTH_MAX 1024
-#define LIMIT_START 32
-#define LIMIT_REFILL 256
+#define DEPTH_MAX 1024                  /* blocks of a class, and at most */
+#define DEPTH_BYTES ((size_t)512 << 10) /* this much of it */
+#define START_MAX 32                    /* limit of a new bin, and at most */
+#define START_BYTES ((size_t)8 << 10)   /* this much, but */
+#define START_MIN 4
+#define REFILL_MAX 256                  /* limit up to which refills double it, and at most */
+#define REFILL_BYTES ((size_t)64 << 10) /* this much of it */
 #define BUDGET_BYTES ((size_t)2 << 20)
 #define IDLE_TRIMS 10
 #define STACKS_BYTES (KV_MEM_CLASS_COUNT * DEPTH_MAX * sizeof(void *))
@@ -70,6 +74,17 @@ static bool exit_key_made; /* constant after kv_cache_init */
 
 static_assert(KV_MEM_PUBLISH_BYTES > 0, "a threshold");
 
+static unsigned clamp_by_bytes(unsigned class_index, unsigned most, size_t bytes)
+{
+    return (unsigned)KV_MIN((size_t)most, bytes / kv_mem_class_bytes[class_index]);
+}
+
+static unsigned limit_start(unsigned class_index)
+{
+    unsigned limit = clamp_by_bytes(class_index, START_MAX, START_BYTES);
+    return KV_MAX(limit, (unsigned)START_MIN);
+}
+
 /* --- the thread --- */
 
 static void stacks_map(struct thread *t)
@@ -82,10 +97,10 @@ static void stacks_map(struct thread *t)
     for (unsigned i = 0; i < KV_MEM_CLASS_COUNT; i++) {
         struct kv_mem_bin *bin = &kv_mem_slot.bins[i];
         bin->base = t->stacks + (size_t)i * DEPTH_MAX;
-        bin->limit = bin->base + LIMIT_START;
+        bin->limit = bin->base + limit_start(i);
         __atomic_store_n(&bin->top, bin->base, __ATOMIC_RELAXED);
-        kv_stat_set(&t->bins[i].limit, LIMIT_START);
-        t->budget_bytes += LIMIT_START * (size_t)kv_mem_class_bytes[i];
+        kv_stat_set(&t->bins[i].limit, limit_start(i));
+        t->budget_bytes += limit_start(i) * (size_t)kv_mem_class_bytes[i];
     }
 #else
     (void)t;
@@ -202,11 +217,11 @@ static bool bin_grow(struct thread *t, unsigned class_index, size_t most)
 static void bin_shrink(struct thread *t, unsigned class_index)
 {
     struct kv_mem_bin *bin = &kv_mem_slot.bins[class_index];
-    size_t limit = (size_t)(bin->limit - bin->base);
-    KV_DASSERT(depth_of(bin) <= LIMIT_START && limit >= LIMIT_START);
-    t->budget_bytes -= (limit - LIMIT_START) * kv_mem_class_bytes[class_index];
-    bin->limit = bin->base + LIMIT_START;
-    kv_stat_set(&t->bins[class_index].limit, LIMIT_START);
+    size_t limit = (size_t)(bin->limit - bin->base), start = limit_start(class_index);
+    KV_DASSERT(depth_of(bin) <= start && limit >= start);
+    t->budget_bytes -= (limit - start) * kv_mem_class_bytes[class_index];
+    bin->limit = bin->base + start;
+    kv_stat_set(&t->bins[class_index].limit, start);
 }
 
 /* Gives the n oldest blocks of a bin back. */
@@ -230,7 +245,7 @@ static bool bin_refill(struct thread *t, unsigned class_index)
 {
     struct kv_mem_bin *bin = &kv_mem_slot.bins[class_index];
     KV_DASSERT(bin->top == bin->base);
-    bin_grow(t, class_index, LIMIT_REFILL);
+    bin_grow(t, class_index, clamp_by_bytes(class_index, REFILL_MAX, REFILL_BYTES));
     unsigned limit = (unsigned)(bin->limit - bin->base);
     unsigned got = kv_slab_take(class_index, bin->base, limit / 2);
     __atomic_store_n(&bin->top, bin->base + got, __ATOMIC_RELAXED);
@@ -267,7 +282,8 @@ KV_NOINLINE void kv_cache_free(unsigned class_index, void *ptr)
             kv_slab_give(class_index, &ptr, 1);
             return;
         }
-        if (bin->top == bin->limit && !bin_grow(t, class_index, DEPTH_MAX))
+        if (bin->top == bin->limit &&
+            !bin_grow(t, class_index, clamp_by_bytes(class_index, DEPTH_MAX, DEPTH_BYTES)))
             bin_flush(t, class_index, depth_of(bin) / 2);
     }
     *bin->top = ptr;

@@ -44,18 +44,24 @@ static const char *const owner_names[] = {
 static_assert(KV_ARRAY_LEN(owner_names) == KV_MEM_OWNER_COUNT, "every owner has a name");
 
 /* clang-format off */
-#define X8(n) n, n, n, n, n, n, n, n
-#define X4(n) n, n, n, n
+#define X2(n) n, n
+#define X4(n) X2(n), X2(n)
+#define X8(n) X4(n), X4(n)
+#define X16(n) X8(n), X8(n)
+#define X32(n) X16(n), X16(n)
+#define EIGHT(x, n) x(n), x(n + 1), x(n + 2), x(n + 3), x(n + 4), x(n + 5), x(n + 6), x(n + 7)
 const uint8_t kv_mem_class_table[KV_MEM_SMALL_MAX / 8 + 1] = {
     0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-    16, 16, 17, 17, 18, 18, 19, 19, 20, 20, 21, 21, 22, 22, 23, 23,
-    X4(24), X4(25), X4(26), X4(27), X4(28), X4(29), X4(30), X4(31),
-    X8(32), X8(33), X8(34), X8(35), X8(36), X8(37), X8(38), X8(39),
+    EIGHT(X2, 16), EIGHT(X4, 24), EIGHT(X8, 32), EIGHT(X16, 40), EIGHT(X32, 48),
 };
 const uint16_t kv_mem_class_bytes[KV_MEM_CLASS_COUNT] = {
-    8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128,
-    144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416, 448, 480, 512,
+    8, 16, 24, 32, 40, 48, 56, 64,
+    72, 80, 88, 96, 104, 112, 120, 128,
+    144, 160, 176, 192, 208, 224, 240, 256,
+    288, 320, 352, 384, 416, 448, 480, 512,
     576, 640, 704, 768, 832, 896, 960, 1024,
+    1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048,
+    2304, 2560, 2816, 3072, 3328, 3584, 3840, 4096,
 };
 /* clang-format on */
 

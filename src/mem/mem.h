@@ -53,8 +53,8 @@ const char *kv_mem_owner_name(enum kv_mem_owner owner);
  * Up to KV_MEM_SMALL_MAX blocks are cut from slabs of ours: 8-byte steps up to 128, then eight
  * steps per doubling, so that at most an eighth is lost. Above, classes are those of jemalloc 5:
  * four steps per doubling. Blocks are 8-aligned, those of 129 bytes and more 16-aligned. */
-#define KV_MEM_SMALL_MAX ((size_t)1024)
-#define KV_MEM_CLASS_COUNT 40
+#define KV_MEM_SMALL_MAX ((size_t)4096)
+#define KV_MEM_CLASS_COUNT 56
 
 /* Number of the class of a small request; 0 counts as 1. */
 KV_INLINE unsigned kv_mem_class_formula(size_t size)

@@ -162,7 +162,8 @@ START_TEST(block_sizes_are_classes)
     ck_assert_uint_eq(kv_mem_block_size(129), 144);
     ck_assert_uint_eq(kv_mem_block_size(513), 576);
     ck_assert_uint_eq(kv_mem_block_size(1024), 1024);
-    ck_assert_uint_eq(kv_mem_block_size(1025), 1280);
+    ck_assert_uint_eq(kv_mem_block_size(1025), 1152);
+    ck_assert_uint_eq(kv_mem_block_size(4096), 4096);
     ck_assert_uint_eq(kv_mem_block_size(4097), 5120);
     size_t last = 8;
     for (size_t size = 1; size < 100000; size++) {
