@@ -125,11 +125,11 @@ void kv_info_memory(struct kv_engine *e, struct kv_text *out)
                    "mem_aof_buffer:0\r\n"
                    "mem_allocator:%s\r\n"
                    "mem_overhead_db_hashtable_rehashing:0\r\n"
-                   "active_defrag_running:0\r\n"
+                   "active_defrag_running:%u\r\n"
                    "lazyfree_pending_objects:%llu\r\n"
                    "lazyfreed_objects:%llu\r\n",
                    (long long)kv_mem_used(KV_MEM_STREAM),
                    (unsigned long long)kv_engine_client_bytes(e), kv_mem_allocator_name(),
-                   (unsigned long long)kv_engine_background_pending(e),
+                   kv_engine_defrag_effort(e), (unsigned long long)kv_engine_background_pending(e),
                    (unsigned long long)kv_engine_background_done(e));
 }

@@ -36,6 +36,18 @@ static void write_traffic(struct kv_engine *e, struct kv_text *out)
     write_count(out, "rejected_connections", KV_ENGINE_STAT(e, rejected_connections));
 }
 
+static void write_defrag(struct kv_engine *e, struct kv_text *out)
+{
+    uint64_t total_ms, current_ms;
+    kv_engine_defrag_times(e, &total_ms, &current_ms);
+    write_count(out, "active_defrag_hits", KV_STORE_STAT(e, defrag_hits));
+    write_count(out, "active_defrag_misses", KV_STORE_STAT(e, defrag_misses));
+    write_count(out, "active_defrag_key_hits", KV_STORE_STAT(e, defrag_key_hits));
+    write_count(out, "active_defrag_key_misses", KV_STORE_STAT(e, defrag_key_misses));
+    write_count(out, "total_active_defrag_time", total_ms);
+    write_count(out, "current_active_defrag_time", current_ms);
+}
+
 void kv_info_stats(struct kv_engine *e, struct kv_text *out)
 {
     write_traffic(e, out);
@@ -62,14 +74,9 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
                        "latest_fork_usec:0\n"
                        "total_forks:0\n"
                        "migrate_cached_sockets:0\n"
-                       "slave_expires_tracked_keys:0\n"
-                       "active_defrag_hits:0\n"
-                       "active_defrag_misses:0\n"
-                       "active_defrag_key_hits:0\n"
-                       "active_defrag_key_misses:0\n"
-                       "total_active_defrag_time:0\n"
-                       "current_active_defrag_time:0\n"
-                       "tracking_total_keys:0\n"
+                       "slave_expires_tracked_keys:0\n");
+    write_defrag(e, out);
+    kv_info_fixed(out, "tracking_total_keys:0\n"
                        "tracking_total_items:0\n"
                        "tracking_total_prefixes:0\n"
                        "unexpected_error_replies:0\n");
@@ -142,6 +149,8 @@ void kv_info_kvik(struct kv_engine *e, struct kv_text *out)
     write_count(out, "world_stops", KV_ENGINE_STAT(e, world_stops));
     write_count(out, "hold_us_max", KV_ENGINE_STAT(e, hold_ns_max) / 1000);
     write_count(out, "slice_us_max", KV_STORE_STAT(e, slice_ns_max) / 1000);
+    write_count(out, "defrag_us", KV_ENGINE_STAT(e, defrag_ns) / 1000);
+    write_count(out, "defrag_slice_us_max", KV_ENGINE_STAT(e, defrag_slice_ns_max) / 1000);
     write_count(out, "expire_slices", KV_STORE_STAT(e, expire_slices));
     write_count(out, "moved_clients", KV_ENGINE_STAT(e, moved_clients));
     write_count(out, "timed_out_clients", KV_ENGINE_STAT(e, timeouts));

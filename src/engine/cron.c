@@ -22,7 +22,7 @@
 #define MOVE_MAX 16 /* connections handed over at once */
 #define TRIM_MS 100 /* between two looks at what the thread's cache of memory does not use */
 
-static bool lock_for_expiry(struct kv_worker *w, uint32_t shard)
+bool kv_try_home_shard(struct kv_worker *w, uint32_t shard)
 {
     struct kv_engine *e = w->engine;
     if (!e->multi)
@@ -46,7 +46,7 @@ static bool expire_slice(struct kv_worker *w, uint32_t shard, bool *busy)
             !kv_stream_promise(w, EXPIRE_STREAM_BYTES, EXPIRE_STREAM_COMMANDS);
     if (*busy)
         return false;
-    if (!lock_for_expiry(w, shard)) {
+    if (!kv_try_home_shard(w, shard)) {
         kv_stream_settle(w);
         *busy = true;
         return false;
@@ -118,6 +118,8 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
         due = KV_MIN(due, kv_store_next_due_hint(e->store, s));
     if (due != INT64_MAX && e->options.active_expire)
         wait = KV_MIN(wait, KV_MAX(due - now_ms, w->expire_ms - mono_ms));
+    if (kv_defrag_pending(w))
+        wait = KV_MIN(wait, (int64_t)kv_defrag_wait_ms(w));
     if (w->paused.first != NULL)
         wait = KV_MIN(wait, KV_MAX(e->pause_until_ms - now_ms, (int64_t)1));
     return (int)KV_MAX(wait, (int64_t)0);
@@ -238,6 +240,7 @@ void kv_worker_cron(struct kv_worker *w, int64_t mono_ms)
         measure_load(w, mono_ms);
     if (w->index == 0) {
         sample_rates(e, mono_ms);
+        kv_defrag_cron(e, mono_ms);
         if (KV_UNLIKELY(e->listeners_rest))
             kv_listen_again(e);
         if (e->hooks.cron != NULL)

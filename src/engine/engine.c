@@ -132,6 +132,7 @@ void kv_engine_destroy(struct kv_engine *e)
     for (uint32_t i = 0; i < e->worker_count; i++)
         kv_worker_destroy(e->workers[i]);
     kv_mem_free(e->workers, e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);
+    kv_defrag_release(e);
     kv_background_destroy(e->background);
     for (uint32_t i = 0; i < e->shard_count; i++)
         kv_mutex_release(&e->locks[i].wait_mutex);
@@ -224,6 +225,7 @@ void kv_engine_set_hooks(struct kv_engine *e, const struct kv_engine_hooks *hook
 static bool is_maximum(size_t offset)
 {
     return offset == offsetof(struct kv_worker_stats, hold_ns_max) ||
+           offset == offsetof(struct kv_worker_stats, defrag_slice_ns_max) ||
            offset == offsetof(struct kv_worker_stats, input_buffer_max) ||
            offset == offsetof(struct kv_worker_stats, output_buffer_max);
 }
@@ -307,6 +309,7 @@ void kv_engine_reset_stats(struct kv_engine *e)
     }
     atomic_store(&e->limit.exceeded_from_us, 0);
     atomic_store(&e->limit.exceeded_us, 0);
+    kv_stat_set(&e->defrag.active_ns, 0);
     memset(e->rate_last, 0, sizeof(e->rate_last));
     memset(e->rate_samples, 0, sizeof(e->rate_samples));
 }

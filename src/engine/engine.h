@@ -62,6 +62,8 @@ struct kv_worker_stats {
     kv_stat net_input_bytes, net_output_bytes;
     kv_stat expire_ns;               /* time spent in expiry slices */
     kv_stat evict_ns;                /* and in slices of eviction */
+    kv_stat defrag_ns;               /* and in slices of activedefrag */
+    kv_stat defrag_slice_ns_max;     /* longest of these */
     kv_stat reads, writes;           /* calls that moved bytes from or to a socket */
     kv_stat loops;                   /* iterations of the event loop */
     kv_stat busy_ns;                 /* time outside waiting */
@@ -122,6 +124,11 @@ void kv_engine_unpause(struct kv_engine *e);
 /* Gives unused memory back to the system: the calling worker at once, the others in their next
  * round, since the cache of a thread is its own. A worker's thread. */
 void kv_engine_purge(struct kv_engine *e);
+
+/* activedefrag: percent of a worker's time that the running evacuation takes, 0 without one; and
+ * how long evacuations ran, in all and the running one. Any thread. */
+uint32_t kv_engine_defrag_effort(const struct kv_engine *e);
+void kv_engine_defrag_times(const struct kv_engine *e, uint64_t *total_ms, uint64_t *current_ms);
 
 /* Frees something big on the background thread, in order; fn must not touch shards. Any thread. */
 void kv_engine_background(struct kv_engine *e, void (*fn)(void *arg), void *arg);

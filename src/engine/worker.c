@@ -277,6 +277,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
         kv_worker_cron(w, w->mono_ms);
     if (w->expire_more || w->mono_ms >= w->expire_ms)
         kv_worker_expire(w);
+    if (kv_defrag_pending(w))
+        kv_worker_defrag(w);
     if (KV_UNLIKELY(w->orphan_len > 0))
         kv_worker_release_orphans(w);
     kv_client_limit_round(w);

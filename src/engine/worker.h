@@ -7,6 +7,7 @@
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/client_limit.h"
+#include "engine/defrag.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/inbox.h"
@@ -132,10 +133,11 @@ struct kv_worker {
     struct kv_worker_limit limit; /* maxmemory */
     uint64_t round_start_ticks;
     uint64_t expire_resume_ticks; /* no slice before this: half of the time is for commands */
-    uint64_t assigned;            /* connections given to it; counted by worker 0 */
-    uint64_t load_busy_ns;        /* stats.busy_ns at the last measurement */
-    int64_t load_ms;              /* when that was, monotonic; 0 = never */
-    kv_stat load_permille;        /* share of time not waiting, last second; read by others */
+    struct kv_worker_defrag defrag;
+    uint64_t assigned;     /* connections given to it; counted by worker 0 */
+    uint64_t load_busy_ns; /* stats.busy_ns at the last measurement */
+    int64_t load_ms;       /* when that was, monotonic; 0 = never */
+    kv_stat load_permille; /* share of time not waiting, last second; read by others */
 
     struct kv_client_limit client_limit KV_ALIGNED(KV_CACHE_LINE); /* sums are read by others */
 
@@ -161,6 +163,7 @@ struct kv_engine {
     struct kv_stream stream;
     struct kv_slowlog slowlog;
     struct kv_engine_hooks hooks;
+    struct kv_defrag defrag;
     _Atomic(uint64_t) next_client_id;
     atomic_uint client_total; /* connected, all workers: the maxclients check */
     atomic_bool stopping;
@@ -218,6 +221,16 @@ void kv_worker_resume(struct kv_worker *w, struct kv_client *c); /* queue for re
 void kv_worker_cron(struct kv_worker *w, int64_t mono_ms);
 void kv_worker_expire(struct kv_worker *w);
 int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms);
+/* Enters the gate and locks one shard, for a slice of work on it; kv_release(w, KV_HOLD_SHARDS)
+ * ends it. False: one of them is taken, nothing is held. */
+bool kv_try_home_shard(struct kv_worker *w, uint32_t shard) KV_MUST_CHECK;
+
+/* An evacuation runs in which this worker has something left to do. One load a round. */
+KV_INLINE bool kv_defrag_pending(const struct kv_worker *w)
+{
+    return KV_UNLIKELY(atomic_load_explicit(&w->engine->defrag.epoch, memory_order_relaxed) !=
+                       atomic_load_explicit(&w->defrag.done, memory_order_relaxed));
+}
 
 /* listen.c */
 void kv_listen_handler(struct kv_io *io, uint32_t events);
