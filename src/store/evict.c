@@ -1,12 +1,12 @@
 /* Eviction within one shard: which entries go, and how.
  *
- * LRU, LFU and LRM are approximated by looking at random candidates, as Redis documents it: five
- * (`maxmemory-samples`) for each victim. Redis keeps the best candidates of earlier rounds in a
- * pool. Here the evictor keeps the scores of the last 64 candidates instead, and a candidate goes
- * when it is among the best 1 / samples of them: in the long run the same fifth of the keys is
- * evicted, no pointer outlives the lock of its shard, and a victim is removed when it is looked at,
- * not found once more. Until 16 scores are known, and when eight times as many candidates as usual
- * were looked at in vain (all scores have fallen at once), the best one at hand goes.
+ * LRU, LFU and LRM are approximated by looking at random candidates, as Redis documents it. Redis
+ * keeps the best candidates of earlier rounds in a pool. Here the evictor keeps the scores of the
+ * last 128 candidates instead, and a candidate goes when it is among the best 1 / (2 * samples) of
+ * them: victims come from the same end of the distribution, no pointer outlives the lock of its
+ * shard, and a victim is removed when it is looked at, not found once more. Until 16 scores are
+ * known, and when four times as many candidates as usual were looked at in vain (all scores have
+ * fallen at once), the best one at hand goes.
  *
  * Candidates are the items of a random bucket of the hash table, 5.6 on average: their misses
  * overlap, so looking at all of them costs little more than looking at one. For policies that spare
@@ -27,10 +27,11 @@
 #include "store/evict.h"
 #include "store/store_priv.h"
 
-#define SCORES_LEARN 16         /* scores before they decide */
-#define THRESHOLD_STEP 8        /* new scores between two thresholds */
-#define FRUITLESS_ROUNDS 8      /* rounds of `samples` candidates without a victim */
-#define SAMPLE_MAX 16           /* candidates of one visit */
+#define SCORES_LEARN 16     /* scores before they decide */
+#define LOOKS_PER_SAMPLE 2u /* a bucket has more than five candidates: two are cheap to look at */
+#define THRESHOLD_STEP 16   /* new scores between two thresholds */
+#define FRUITLESS_ROUNDS 8  /* rounds of `samples` candidates without a victim */
+#define SAMPLE_MAX 16       /* candidates of one visit */
 #define LATER_BYTES (64 * 1024) /* values from here on take long to free */
 
 static_assert(SAMPLE_MAX >= KV_TABLE_SLOTS, "a bucket fits a sample");
@@ -106,11 +107,12 @@ static uint32_t score_of(const struct kv_view *v, const struct kv_evictor *ev,
     return (LFU_COUNTER_MAX - counter) << 16 | minutes;
 }
 
-/* The smallest of the best 1 / samples of the scores known. */
+/* The smallest of the best 1 / (2 * samples) of the scores known. */
 static uint32_t find_threshold(const struct kv_evictor *ev)
 {
     uint32_t best[KV_EVICT_SCORES]; /* the best `rank` so far, in descending order */
-    uint32_t rank = KV_MAX(ev->score_count / ev->rules.samples, 1u);
+    uint64_t looks = (uint64_t)ev->rules.samples * LOOKS_PER_SAMPLE;
+    uint32_t rank = (uint32_t)KV_MAX(ev->score_count / looks, (uint64_t)1);
     uint32_t known = 0;
     for (uint32_t i = 0; i < ev->score_count; i++) {
         uint32_t score = ev->scores[i];

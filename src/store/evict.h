@@ -8,7 +8,7 @@
  *   evictor    what a worker knows about scores; its own, so that nothing is shared
  *
  * A visit need not evict anything; a series of visits over all shards does, unless no shard has a
- * candidate. About `samples` candidates are looked at for each victim.
+ * candidate. About 2 * `samples` candidates are looked at for each victim.
  *
  * Threads: an evictor belongs to one thread; a visit needs the shard's lock. */
 #ifndef KV_STORE_EVICT_H
@@ -28,10 +28,10 @@ enum kv_evict_order {
 struct kv_evict_rules {
     enum kv_evict_order order;
     bool volatile_only; /* only keys with a time to live; always so for KV_EVICT_SOONEST */
-    uint32_t samples;   /* candidates looked at per victim; more than 64 have no further effect */
+    uint32_t samples;   /* half of the candidates per victim; over 64 it has no further effect */
 };
 
-#define KV_EVICT_SCORES 64
+#define KV_EVICT_SCORES 128
 #define KV_EVICT_LATER_MAX 16
 
 struct kv_evictor {
