@@ -38,7 +38,7 @@ static void write_listeners(const struct kv_options *o, struct kv_text *out)
         kv_text_printf(out, "listener%d:name=unix,bind=%s\r\n", number, o->unixsocket);
 }
 
-static void write_build(struct kv_text *out)
+static void write_build(struct kv_engine *e, struct kv_text *out)
 {
     struct utsname system;
     if (uname(&system) != 0)
@@ -57,11 +57,11 @@ static void write_build(struct kv_text *out)
                    sizeof(void *) * 8);
     kv_text_printf(out,
                    "monotonic_clock:%s\r\n"
-                   "multiplexing_api:epoll\r\n"
+                   "multiplexing_api:%s\r\n"
                    "atomicvar_api:c11-builtin\r\n"
                    "gcc_version:%d.%d.%d\r\n",
-                   kv_clock_use_tsc ? "X86 TSC" : "POSIX clock_gettime", __GNUC__, __GNUC_MINOR__,
-                   __GNUC_PATCHLEVEL__);
+                   kv_clock_use_tsc ? "X86 TSC" : "POSIX clock_gettime", kv_engine_loop_name(e),
+                   __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
 }
 
 void kv_info_server(struct kv_engine *e, struct kv_text *out)
@@ -70,7 +70,7 @@ void kv_info_server(struct kv_engine *e, struct kv_text *out)
     const struct kv_config *c = kv_config_of(e);
     int64_t now_us = kv_clock_wall_us();
     int64_t uptime = kv_engine_uptime_seconds(e);
-    write_build(out);
+    write_build(e, out);
     kv_text_printf(out,
                    "process_id:%ld\r\n"
                    "process_supervised:%s\r\n"

@@ -135,6 +135,7 @@ void kv_info_kvik(struct kv_engine *e, struct kv_text *out)
     uint64_t batches = KV_ENGINE_STAT(e, batches);
     uint64_t batch_commands = KV_ENGINE_STAT(e, batch_commands);
     write_count(out, "threads", kv_engine_worker_count(e));
+    kv_text_printf(out, "io_backend:%s\r\n", kv_engine_loop_name(e));
     write_count(out, "shards", kv_store_shard_count(kv_engine_store(e)));
     write_count(out, "loops", KV_ENGINE_STAT(e, loops));
     write_count(out, "busy_us", KV_ENGINE_STAT(e, busy_ns) / 1000);

@@ -210,6 +210,11 @@ struct kv_worker *kv_engine_worker(struct kv_engine *e, uint32_t index)
     return e->workers[index];
 }
 
+const char *kv_engine_loop_name(const struct kv_engine *e)
+{
+    return kv_loop_name(e->workers[0]->loop);
+}
+
 const struct kv_command *kv_engine_command(const struct kv_engine *e, struct kv_slice name)
 {
     return kv_command_index_find(e->index, name);

@@ -40,6 +40,8 @@ struct kv_store *kv_engine_store(struct kv_engine *e);
 const struct kv_command_table *kv_engine_commands(struct kv_engine *e);
 uint32_t kv_engine_worker_count(const struct kv_engine *e);
 struct kv_worker *kv_engine_worker(struct kv_engine *e, uint32_t index);
+/* Backend of the event loops: "epoll" or "io_uring". */
+const char *kv_engine_loop_name(const struct kv_engine *e);
 
 /* Command by name (any case), with subcommand when the container needs one: *cmd is the container
  * and *sub the subcommand or NULL. Top-level name unknown: returns NULL. */

@@ -280,6 +280,7 @@ static ssize_t read_input(struct kv_client *c)
     parts[count++] = (struct iovec){w->input + c->in_len, KV_READ_BYTES};
     size_t len;
     enum kv_err err = kv_socket_read(c->io.fd, parts, count, &len);
+    c->io.drained = err == KV_OK && len < direct + KV_READ_BYTES;
     if (err != KV_OK) {
         if (err != KV_ERR_AGAIN)
             kv_client_close_soon(c);

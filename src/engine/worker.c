@@ -17,13 +17,20 @@
 
 _Thread_local struct kv_worker *kv_this_worker;
 
+static enum kv_loop_backend loop_backend(const struct kv_options *o)
+{
+    return o->io_backend == KV_BACKEND_IO_URING ? KV_LOOP_IO_URING
+           : o->io_backend == KV_BACKEND_EPOLL  ? KV_LOOP_EPOLL
+                                                : KV_LOOP_AUTO;
+}
+
 struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
 {
     struct kv_worker *w = kv_mem_alloc_aligned(sizeof(*w), KV_CACHE_LINE, KV_MEM_OTHER);
     memset(w, 0, sizeof(*w));
     w->engine = e;
     w->index = index;
-    w->loop = kv_loop_create();
+    w->loop = kv_loop_create(loop_backend(&e->options));
     atomic_store(&w->waiting, 1);
     atomic_store(&w->stream_pending, UINT64_MAX);
     kv_lockset_init(&w->locks, e->shard_count);
@@ -309,6 +316,7 @@ void kv_worker_attach(struct kv_worker *w)
 void kv_worker_detach(struct kv_worker *w)
 {
     close_queued(w);
+    kv_loop_detach(w->loop);
     atomic_store(&w->waiting, 1);
     kv_this_worker = NULL;
 }

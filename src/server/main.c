@@ -20,6 +20,7 @@
 #include "base/version.h"
 #include "cmd/table.h"
 #include "engine/engine.h"
+#include "net/loop.h"
 #include "server/crash.h"
 #include "server/signals.h"
 #include "server/start.h"
@@ -111,6 +112,16 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     return 0;
 }
 
+/* Who insists on a backend that the system refuses gets no server. */
+static enum kv_err check_backend(const struct kv_options *o)
+{
+    const char *why;
+    if (o->io_backend != KV_BACKEND_IO_URING || kv_loop_offered(KV_LOOP_IO_URING, &why))
+        return KV_OK;
+    kv_log(KV_LOG_WARNING, "Can't use io-backend io_uring: %s. Use auto or epoll.", why);
+    return KV_ERR_DENIED;
+}
+
 /* What comes between the configuration and the engine. */
 static enum kv_err prepare(struct kv_config *c, struct kv_options *o)
 {
@@ -126,6 +137,9 @@ static enum kv_err prepare(struct kv_config *c, struct kv_options *o)
     if (err != KV_OK)
         return err;
     log_start(c);
+    err = check_backend(o);
+    if (err != KV_OK)
+        return err;
     err = kv_start_open_files(c);
     /* The folder's name and maxclients may have changed. */
     kv_config_fill(c, o);

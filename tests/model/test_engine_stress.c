@@ -651,7 +651,7 @@ static void *wake_often(void *arg)
 
 START_TEST(wake_ups_are_never_lost)
 {
-    struct kv_loop *loop = kv_loop_create();
+    struct kv_loop *loop = kv_loop_create(KV_LOOP_AUTO);
     for (int round = 0; round < UNIT_ROUNDS(100); round++) {
         pthread_t thread;
         pthread_create(&thread, NULL, wake_often, loop);

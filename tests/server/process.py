@@ -7,7 +7,8 @@ raises ServerProblem when the exit status is not 0 or when log or sanitizer repo
 test must not pass while the server complains.
 
 Environment: KVIK_SERVER (binary), KVIK_THREADS (default 1), KVIK_TIME_SCALE (default 1; multiplies
-waits, for slow variants), KVIK_KEEP=1 (folders stay).
+waits, for slow variants), KVIK_ARGS (further arguments of every Kvik server), KVIK_KEEP=1 (folders
+stay).
 """
 import os
 import re
@@ -107,6 +108,8 @@ class Server:
             defaults["--enable-debug-command"] = "yes"
         if not self.is_redis:
             defaults["--threads"] = str(self.threads)
+            given = os.environ.get("KVIK_ARGS", "").split()
+            defaults.update(zip(given[::2], given[1::2]))
         if "--port" in self.args:
             self.port = int(self.args[self.args.index("--port") + 1])
         for name, value in defaults.items():
