@@ -5,10 +5,12 @@
 #   tests/model/test_*.c           likewise, linked with everything
 #   tests/fuzz/fuzz_<target>.c     libFuzzer targets (make fuzz); replay.c runs their corpora
 #   tests/bench/*.c                programs of make bench, linked with everything
+#   tests/budget/budget.c          what instruction budgets count, linked with everything
 #   tests/clients/*.c              hiredis programs; know nothing of our sources
 
-.PHONY: test test-unit test-server test-compare test-clients unit-programs model-programs \
-        replay-programs bench-programs client-programs fuzz fuzz-program bench soak coverage
+.PHONY: test test-unit test-server test-compare test-clients test-budget unit-programs \
+        model-programs replay-programs bench-programs budget-programs client-programs fuzz \
+        fuzz-program bench bench-build soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 # What is not linked into the training server has no profile.
@@ -34,6 +36,7 @@ unit-programs: $(UNIT_PROGRAMS)
 model-programs: $(MODEL_PROGRAMS)
 replay-programs: $(REPLAY_PROGRAMS)
 bench-programs: $(BENCH_PROGRAMS)
+budget-programs: $(B)/budget/budget $(B)/budget/fast_paths
 client-programs: $(CLIENT_PROGRAMS)
 
 # Folder F whole, so that an object nobody refers to still has to find what it calls.
@@ -57,6 +60,19 @@ $(B)/bench/%: tests/bench/%.c $(ARCHIVES) $(B)/.flags
 	@echo '  BENCH $@'
 	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
 
+$(B)/budget/%: tests/budget/%.c $(ARCHIVES) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  TEST  $@'
+	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+
+# Without link-time optimisation, so that what is not inlined stays a function to look at.
+FAST_PATH_SOURCES := tests/budget/fast_paths.c $(wildcard src/mem/*.c src/base/*.c)
+$(B)/budget/fast_paths: $(FAST_PATH_SOURCES) $(wildcard src/mem/*.h src/base/*.h) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  TEST  $@'
+	@$(CC) -std=gnu17 -D_GNU_SOURCE -Isrc -pthread $(WARNINGS) -O2 -g $(FAST_PATH_SOURCES) -o $@ \
+	  $(LIBS)
+
 $(B)/clients/%: tests/clients/%.c $(B)/.flags
 	@mkdir -p $(@D)
 	@echo '  TEST  $@'
@@ -76,7 +92,7 @@ $(B)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(ARCHIVES) $(B)/.flags
 
 .PRECIOUS: $(B)/fuzz/fuzz_% $(B)/fuzz/replay_%
 
--include $(wildcard $(B)/unit/*/*.d $(B)/model/*.d $(B)/bench/*.d $(B)/clients/*.d \
+-include $(wildcard $(B)/unit/*/*.d $(B)/model/*.d $(B)/bench/*.d $(B)/budget/*.d $(B)/clients/*.d \
            $(B)/fuzz/*.d)
 
 # --- running ---
@@ -101,9 +117,18 @@ test-compare:
 test-clients:
 	@$(RUN_TESTS) clients --variants $(if $(V_GIVEN),$(V),release)
 
+test-budget:
+	@$(RUN_TESTS) budget
+
 bench:
 	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
 	@$(PYTHON) tests/bench/bench.py $(ARGS)
+
+# Every optimisation beside redis-server: which one the release variant should be. docs/build.md
+bench-build:
+	@for variant in $(OPTIMISATIONS); do $(MAKE) --no-print-directory -j2 V=$$variant server; done
+	@$(MAKE) --no-print-directory -j2 V=release bench-programs
+	@$(PYTHON) tests/bench/build.py --build $(BUILD) $(ARGS)
 
 TIME ?= 60
 fuzz:
