@@ -4,6 +4,7 @@
  *   load fill   <port> <keys> <value bytes> [ttl seconds]
  *   load mget   <port> <keys> <value bytes> <keys per MGET> <connections> <requests> <seed>
  *   load expire <port> <requests>
+ *   load mixed  <port> <requests> <seed>      60 GET, 20 SET, 10 INCRBY, 5 EXPIRE, 5 DEL of 100
  *
  * Keys are named key:%012d, 16 bytes, as redis-benchmark -r names them. All values have the same
  * length, so the length of every reply is known in advance and replies are only counted, which
@@ -146,6 +147,108 @@ static void fill(long port, long keys, long value_bytes, long ttl_seconds)
     close(fd);
 }
 
+#define MIXED_KEYS 5000
+#define MIXED_CONNECTIONS 20
+#define MIXED_PIPELINE 16
+
+struct mixed {
+    uint64_t random;
+    char *request;
+    size_t len;   /* bytes of request */
+    size_t reply; /* bytes that its replies have: each key keeps its length of value */
+    char value[512];
+};
+
+static void mixed_add(struct mixed *m, const char *format, long key, size_t value_bytes)
+{
+    m->len +=
+        (size_t)sprintf(m->request + m->len, format, key, value_bytes, (int)value_bytes, m->value);
+}
+
+static size_t decimal_digits(long number)
+{
+    char text[24];
+    return (size_t)sprintf(text, "%ld", number);
+}
+
+static void mixed_set(struct mixed *m, long key)
+{
+    mixed_add(m, "*3\r\n$3\r\nSET\r\n$9\r\nmix:%05ld\r\n$%zu\r\n%.*s\r\n", key,
+              (size_t)(20 + key * 37 % 300));
+    m->reply += 5;
+}
+
+static void mixed_command(struct mixed *m)
+{
+    uint64_t roll = random_next(&m->random) % 100;
+    long key = (long)(random_next(&m->random) % MIXED_KEYS);
+    size_t value_bytes = (size_t)(20 + key * 37 % 300);
+    if (roll < 60) {
+        mixed_add(m, "*2\r\n$3\r\nGET\r\n$9\r\nmix:%05ld\r\n", key, 0);
+        m->reply += 5 + decimal_digits((long)value_bytes) + value_bytes;
+    } else if (roll < 80) {
+        mixed_set(m, key);
+    } else if (roll < 90) {
+        /* Adding 0 keeps the reply's length. */
+        mixed_add(m, "*3\r\n$6\r\nINCRBY\r\n$9\r\nsum:%05ld\r\n$1\r\n0\r\n", key, 0);
+        m->reply += 5;
+    } else if (roll < 95) {
+        mixed_add(m, "*3\r\n$6\r\nEXPIRE\r\n$9\r\nmix:%05ld\r\n$5\r\n90000\r\n", key, 0);
+        m->reply += 4;
+    } else {
+        mixed_add(m, "*2\r\n$3\r\nDEL\r\n$9\r\nmix:%05ld\r\n", key, 0);
+        m->reply += 4;
+        mixed_set(m, key);
+    }
+}
+
+static void receive_bytes(int fd, size_t bytes)
+{
+    while (bytes > 0) {
+        size_t got = receive(fd);
+        if (got > bytes)
+            fail("replies are longer than expected");
+        bytes -= got;
+    }
+}
+
+static void mixed(long port, long requests, long seed)
+{
+    int fds[MIXED_CONNECTIONS];
+    size_t reply[MIXED_CONNECTIONS];
+    struct mixed m = {.random = (uint64_t)seed, .request = allocate(MIXED_PIPELINE * 1024)};
+    for (size_t i = 0; i < sizeof(m.value); i++)
+        m.value[i] = (char)('a' + i % 26);
+    for (int i = 0; i < MIXED_CONNECTIONS; i++)
+        fds[i] = connect_port(port);
+    for (long key = 0; key < MIXED_KEYS; key++) {
+        if (key % MIXED_PIPELINE == 0)
+            m.len = m.reply = 0;
+        mixed_set(&m, key);
+        mixed_add(&m, "*3\r\n$3\r\nSET\r\n$9\r\nsum:%05ld\r\n$2\r\n42\r\n", key, 0);
+        m.reply += 5;
+        if (key % MIXED_PIPELINE < MIXED_PIPELINE - 1 && key < MIXED_KEYS - 1)
+            continue;
+        send_all(fds[0], m.request, m.len);
+        receive_bytes(fds[0], m.reply);
+    }
+    for (long done = 0; done < requests;) {
+        for (int i = 0; i < MIXED_CONNECTIONS; i++) {
+            m.len = m.reply = 0;
+            for (int n = 0; n < MIXED_PIPELINE; n++)
+                mixed_command(&m);
+            done += MIXED_PIPELINE;
+            reply[i] = m.reply;
+            send_all(fds[i], m.request, m.len);
+        }
+        for (int i = 0; i < MIXED_CONNECTIONS; i++)
+            receive_bytes(fds[i], reply[i]);
+    }
+    for (int i = 0; i < MIXED_CONNECTIONS; i++)
+        close(fds[i]);
+    free(m.request);
+}
+
 static void expire(long port, long requests)
 {
     int fd = connect_port(port);
@@ -216,12 +319,6 @@ static void mget_loop(struct mget *m, const int *fds, nfds_t connections, long r
     }
 }
 
-static size_t decimal_digits(long number)
-{
-    char text[24];
-    return (size_t)sprintf(text, "%ld", number);
-}
-
 static void mget(long port, long keys, long value_bytes, long per_request, long connections,
                  long requests, long seed)
 {
@@ -256,8 +353,10 @@ int main(int argc, char **argv)
         requests = n[5];
     } else if (strcmp(mode, "expire") == 0 && argc == 4) {
         expire(n[0], n[1]);
+    } else if (strcmp(mode, "mixed") == 0 && argc == 5) {
+        mixed(n[0], n[1], n[2]);
     } else {
-        fail("usage: load fill|mget|expire port ... (see the source)");
+        fail("usage: load fill|mget|expire|mixed port ... (see the source)");
     }
     printf("%ld %.6f\n", requests, seconds_now() - start);
     return 0;
