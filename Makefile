@@ -25,6 +25,7 @@ include mk/build.mk
 include mk/pgo.mk
 include mk/test.mk
 include mk/bench_mem.mk
+include mk/lib.mk
 
 .PHONY: run debug asan tsan install format lint clean deps help ci
 
@@ -38,11 +39,12 @@ debug asan tsan:
 
 install:
 	@$(MAKE) --no-print-directory V=release server
+	@$(MAKE) --no-print-directory install-lib
 	install -D -m 755 $(BUILD)/release/kvik-server $(DESTDIR)$(PREFIX)/bin/kvik-server
 	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/kvik/LICENSE
 
 # The sources that clang-format owns: all C but what a generator writes.
-C_FILES = $(filter-out src/cmd/table.c,$(wildcard src/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch]))
+C_FILES = $(filter-out src/cmd/table.c,$(wildcard src/*/*.[ch] tests/*/*.[ch] tests/*/*/*.[ch] examples/*/*.c))
 
 format:
 	clang-format -i $(C_FILES)
@@ -73,6 +75,8 @@ help:
 	@echo 'make fuzz T=resp TIME=60   search with libFuzzer; T=all: each target in turn'
 	@echo 'make bench           measure against the installed redis-server'
 	@echo 'make bench-mem       the allocator against others; QUICK=1: less than 40 seconds'
+	@echo 'make lib             the memory layer for other programs: $(BUILD)/lib (docs/mem-library.md)'
+	@echo 'make test-library    its header, archive and example'
 	@echo 'make bench-build     the optimisations against each other'
 	@echo 'make soak [TIME=..]  long run of the random tests with changing seeds'
 	@echo 'make coverage        lines reached by the unit and server tests'
