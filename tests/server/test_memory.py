@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Attribution: every byte has an owner, the figures add up, and they add up to resident memory."""
 import random
+import re
 import time
 
 import pytest
@@ -174,6 +175,30 @@ def test_dataset_is_that_of_info(raw):
     assert allocated >= int(shown["used_memory"]) - 65536
 
 
+def test_a_reply_in_flight_belongs_to_its_client(start_server):
+    """A large value that a client has yet to read is no data any more once its key is gone."""
+    server = start_server()
+    with server.raw() as conn, server.raw() as slow:
+        start = stats(conn)
+        conn.cmd("SET", "large", b"x" * 300000)
+        held = conn.cmd("MEMORY", "USAGE", "large")
+        slow.send(encode("GET", "large") * 100)
+        # The socket is full; what is left refers to the value.
+        wait_until(lambda: re.search(rb"oll=[1-9].* cmd=get .*tot-cmds=100", conn.cmd("CLIENT", "LIST")))
+        have = stats(conn)
+        check_sums(have)
+        assert have["keyspace.string"] == held
+        conn.cmd("FLUSHALL", "SYNC")
+        after = stats(conn)
+        check_sums(after)
+        assert after["dataset.bytes"] == start["dataset.bytes"]
+        assert after["keyspace.detached"] == 0
+        assert after["owner.client_output"] >= have["owner.client_output"] + 300000
+        assert [len(slow.read()) for _ in range(100)] == [300000] * 100
+        wait_until(lambda: stats(conn)["owner.client_output"]
+                   <= after["owner.client_output"] - 300000)
+
+
 # --- thread caches, PURGE, DOCTOR ---
 
 
@@ -186,8 +211,9 @@ def test_each_worker_shows_its_cache(start_server):
     with server.raw() as conn:
         if not own_slabs(conn):
             pytest.skip("no thread caches in this build")
+        # A thread shows when it has taken its first block.
+        wait_until(lambda: {"worker-0", "worker-1"} <= set(caches(conn)))
         before = caches(conn)
-        assert {"worker-0", "worker-1"} <= set(before)
         # Keys that come and go: each takes a block and gives it back.
         conn.send(b"".join(encode("SET", "k%d" % i, "v" * 40) for i in range(2000)))
         assert [conn.read() for _ in range(2000)] == [b"OK"] * 2000

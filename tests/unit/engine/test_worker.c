@@ -486,6 +486,40 @@ START_TEST(errors_and_calls_are_counted)
 }
 END_TEST
 
+static uint64_t cached_bytes(void)
+{
+    struct kv_mem_report report;
+    kv_mem_report_read(&report);
+    return report.cached_bytes;
+}
+
+/* Leaves freed blocks in the cache of this thread. */
+static void fill_cache(void)
+{
+    void *blocks[200];
+    for (size_t i = 0; i < KV_ARRAY_LEN(blocks); i++)
+        blocks[i] = kv_mem_alloc(200, KV_MEM_OTHER);
+    for (size_t i = 0; i < KV_ARRAY_LEN(blocks); i++)
+        kv_mem_free(blocks[i], 200, KV_MEM_OTHER);
+}
+
+START_TEST(a_purge_reaches_the_caches_of_all_workers)
+{
+    const uint64_t little = 2048;
+    start(2);
+    fill_cache();
+    if (cached_bytes() < 10000)
+        return; /* sanitizer builds have no caches */
+    kv_engine_purge(engine);
+    ck_assert_uint_lt(cached_bytes(), little);
+    /* This thread plays the other worker too: its cache is purged again by the message. */
+    fill_cache();
+    ck_assert_uint_ge(cached_bytes(), 10000);
+    poll_worker(w1);
+    ck_assert_uint_lt(cached_bytes(), little);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -506,5 +540,6 @@ int main(void)
     unit_add(&u, an_engine_runs_and_stops);
     unit_add(&u, slow_commands_are_kept_newest_first);
     unit_add(&u, errors_and_calls_are_counted);
+    unit_add(&u, a_purge_reaches_the_caches_of_all_workers);
     return unit_run(&u);
 }
