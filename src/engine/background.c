@@ -53,6 +53,8 @@ static void *run(void *arg)
         j->fn(j->arg);
         kv_mem_free(j, sizeof(*j), KV_MEM_OTHER);
         kv_mem_trim();
+        /* Before the job counts as done: eviction waits for what it frees. */
+        kv_mem_publish();
         atomic_fetch_sub(&b->pending, 1);
         atomic_fetch_add(&b->done, 1);
         pthread_mutex_lock(&b->mutex);

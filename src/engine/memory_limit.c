@@ -280,6 +280,8 @@ static uint64_t tenacity_ticks(uint32_t tenacity)
 bool kv_memory_admit(struct kv_worker *w)
 {
     struct kv_engine *e = w->engine;
+    /* What the command before needed in the arena is free by now, but counted. */
+    kv_mem_publish();
     if (excess_bytes(e) <= 0)
         return true;
     if (kv_engine_paused(e, kv_clock_wall_ms()))
@@ -297,6 +299,8 @@ bool kv_memory_admit(struct kv_worker *w)
 void kv_memory_round(struct kv_worker *w)
 {
     struct kv_engine *e = w->engine;
+    /* The last command's memory must not count while the worker waits for the next one. */
+    kv_arena_reset(&w->arena);
     kv_mem_publish();
     if (KV_LIKELY(excess_bytes(e) <= 0)) {
         exceeded_end(e);
