@@ -78,6 +78,7 @@ help:
 	@echo 'make lib             the memory layer for other programs: $(BUILD)/lib (docs/mem-library.md)'
 	@echo 'make test-library    its header, archive and example'
 	@echo 'make bench-build     the optimisations against each other'
+	@echo 'make bench-frag [SIZE_MB=1000]  does memory come back after mass deletion?'
 	@echo 'make soak [TIME=..]  long run of the random tests with changing seeds'
 	@echo 'make coverage        lines reached by the unit and server tests'
 	@echo 'make lint, format    check the rules of STYLE.md; apply clang-format'

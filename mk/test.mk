@@ -10,7 +10,7 @@
 
 .PHONY: test test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
-        fuzz-program bench bench-build soak coverage
+        fuzz-program bench bench-frag bench-build soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 # What is not linked into the training server has no profile.
@@ -129,6 +129,12 @@ bench-build:
 	@for variant in $(OPTIMISATIONS); do $(MAKE) --no-print-directory -j2 V=$$variant server; done
 	@$(MAKE) --no-print-directory -j2 V=release bench-programs
 	@$(PYTHON) tests/bench/build.py --build $(BUILD) $(ARGS)
+
+# Does memory come back, and what does a steady load notice of it? SIZE_MB: bytes in use.
+SIZE_MB ?= 1000
+bench-frag:
+	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
+	@$(PYTHON) tests/bench/frag.py $(SIZE_MB) $(ARGS)
 
 TIME ?= 60
 fuzz:
