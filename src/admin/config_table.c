@@ -9,7 +9,8 @@
  *   the same with REFUSED                      only the default, which switches it off, is allowed
  *
  * Names, types, ranges and defaults follow Redis 8 (and 7.0 where 8 kept it), so that its
- * configuration files load unchanged. Kvik's own: threads, shards, lookahead, stream-ring-size, io-backend.
+ * configuration files load unchanged. Kvik's own: threads, shards, lookahead, stream-ring-size,
+ * io-backend.
  * Differences on purpose: `save` is empty by default, since nothing is saved; the limits of
  * `databases` are the store's.
  *
