@@ -145,6 +145,7 @@ def main():
         parser.error("no such row: " + " ".join(sorted(unknown)))
     builds = dict(entry.split("=", 1) for entry in options.kvik or [
         "%s=%s" % (name, ROOT / options.build / name / "kvik-server") for name in BUILDS])
+    builds = {name: str(Path(path).resolve()) for name, path in builds.items()}
     missing = [path for path in builds.values() if not Path(path).exists()]
     if missing:
         sys.exit("not built: " + " ".join(missing))

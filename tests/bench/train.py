@@ -326,7 +326,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the number of commands")
     options = parser.parse_args()
     for threads in (1, 2):
-        Trainer(options.server, options.scale, threads).run()
+        Trainer(str(Path(options.server).resolve()), options.scale, threads).run()
     return 0
 
 
