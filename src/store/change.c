@@ -39,8 +39,7 @@ enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database,
         return err;
     if (old != NULL) {
         kv_table_replace(&database->table, hash, old, e);
-        database_count_removed(database, old);
-        database_count_placed(database, e);
+        database_count_replaced(database, old, e);
         return KV_OK;
     }
     err = kv_table_insert(&database->table, hash, e);

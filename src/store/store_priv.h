@@ -105,6 +105,19 @@ KV_INLINE void database_count_placed(struct kv_database *database, const struct 
     database_count(database, kv_entry_type(e), (struct kv_footprint){0, 0}, entry_footprint(e));
 }
 
+/* `e` takes the place of `old`: one look at the counters where the type stays. */
+KV_INLINE void database_count_replaced(struct kv_database *database, const struct kv_entry *old,
+                                       const struct kv_entry *e)
+{
+    struct kv_footprint from = entry_footprint(old), to = entry_footprint(e);
+    if (KV_LIKELY(kv_entry_type(old) == kv_entry_type(e))) {
+        database_count(database, kv_entry_type(e), from, to);
+        return;
+    }
+    database_count(database, kv_entry_type(old), from, (struct kv_footprint){0, 0});
+    database_count(database, kv_entry_type(e), (struct kv_footprint){0, 0}, to);
+}
+
 KV_INLINE void database_count_removed(struct kv_database *database, const struct kv_entry *e)
 {
     database_count(database, kv_entry_type(e), entry_footprint(e), (struct kv_footprint){0, 0});
