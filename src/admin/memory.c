@@ -16,14 +16,6 @@
 #include "admin/info.h"
 #include <stdio.h>
 
-static int64_t owners_sum(const struct kv_mem_report *r, int first, int last)
-{
-    int64_t sum = 0;
-    for (int owner = first; owner <= last; owner++)
-        sum += r->used[owner];
-    return sum;
-}
-
 static void read_keyspace(const struct kv_store *store, struct kv_memory_figures *f)
 {
     int64_t placed = 0;
@@ -42,18 +34,16 @@ static void read_keyspace(const struct kv_store *store, struct kv_memory_figures
 
 void kv_memory_figures_read(struct kv_engine *e, struct kv_memory_figures *f)
 {
-    static_assert(KV_MEM_CLIENT_INPUT == KV_MEM_CLIENT + 1 &&
-                      KV_MEM_CLIENT_OUTPUT == KV_MEM_CLIENT + 2,
-                  "what belongs to connections is a range");
     *f = (struct kv_memory_figures){0};
     kv_mem_report_read(&f->report);
     kv_mem_system_read(&f->system);
     f->total = f->report.used_total;
     f->peak = KV_MAX((int64_t)kv_mem_peak(), f->total);
     f->startup = (int64_t)kv_info_startup_bytes();
-    f->dataset = owners_sum(&f->report, KV_MEM_ENTRY, KV_MEM_EXPIRY);
+    for (int owner = KV_MEM_ENTRY; owner <= KV_MEM_EXPIRY; owner++)
+        f->dataset += f->report.used[owner];
     f->overhead = f->total - f->dataset;
-    f->clients = owners_sum(&f->report, KV_MEM_CLIENT, KV_MEM_CLIENT_OUTPUT);
+    f->clients = (int64_t)kv_engine_client_bytes(e);
     read_keyspace(kv_engine_store(e), f);
 }
 

@@ -18,7 +18,7 @@
 
 struct kv_memory_figures {
     int64_t total, peak, startup, dataset, overhead;
-    int64_t clients; /* structures, input and output of connections */
+    int64_t clients; /* as maxmemory-clients counts: with values that outputs refer to */
     int64_t type_bytes[KV_TYPE_COUNT];
     int64_t slack, detached;
     uint64_t keys; /* in all databases */

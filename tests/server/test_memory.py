@@ -184,7 +184,8 @@ def test_a_reply_in_flight_belongs_to_its_client(start_server):
         held = conn.cmd("MEMORY", "USAGE", "large")
         slow.send(encode("GET", "large") * 100)
         # The socket is full; what is left refers to the value.
-        wait_until(lambda: re.search(rb"oll=[1-9].* cmd=get .*tot-cmds=100", conn.cmd("CLIENT", "LIST")))
+        full = rb"oll=[1-9].* cmd=get .*tot-cmds=100"
+        wait_until(lambda: re.search(full, conn.cmd("CLIENT", "LIST")))
         have = stats(conn)
         check_sums(have)
         assert have["keyspace.string"] == held
@@ -203,7 +204,8 @@ def test_a_reply_in_flight_belongs_to_its_client(start_server):
 
 
 def caches(conn):
-    return {name: words(value) for name, value in group(info(conn, "kvik_memory"), "cache_").items()}
+    lines = group(info(conn, "kvik_memory"), "cache_")
+    return {name: words(value) for name, value in lines.items()}
 
 
 def test_each_worker_shows_its_cache(start_server):
