@@ -7,6 +7,8 @@ allocation and free. Instructions are counted by callgrind. One thread runs on t
 core, two threads on the first and the second. The last lines are the checks: PASS or MISS.
 """
 import argparse
+import contextlib
+import io
 import json
 import os
 import re
@@ -36,6 +38,7 @@ CONTENDERS = {
 }
 GENERAL = ["jemalloc", "sized", "enlarged", "counted", "mimalloc", "glibc"]
 SIZES = [16, 24, 32, 48, 64, 100, 128, 192, 256, 384, 512]
+DOCUMENTED_SIZES = [16, 48, 100, 256, 512]
 SMALL_PATTERNS = ["pair", "burst", "reverse"]
 HANDOFF_SIZES = [16, 64, 256]
 POOL_LIMIT, COUNTED_FACTOR = 1.25, 6.0
@@ -166,14 +169,16 @@ def print_table(title, head, rows):
 
 
 def print_small(bench):
+    """Tables of times and of instructions, whichever were taken."""
     columns = [("kvik", "constant"), ("kvik", "variable"), ("kvik-plain", "constant"),
                ("pool", "constant"), ("pool", "variable")]
     columns += [(n, "constant") for n in CONTENDERS if n not in ("kvik", "kvik-plain", "pool")]
     head = ["bytes"] + [n if n not in ("kvik", "pool") else "%s, %s" % (n, v) for n, v in columns]
     for pattern in SMALL_PATTERNS:
         rows = [[str(size)] + [cell(bench.figure(n, pattern, v, size)) for n, v in columns]
-                for size in SIZES]
-        print_table("%s: CPU ns a pair" % pattern, head, rows)
+                for size in SIZES if bench.samples]
+        if rows:
+            print_table("%s: CPU ns a pair" % pattern, head, rows)
     for pattern in SMALL_PATTERNS:
         rows = [[str(size)] + [cell(bench.instructions.get((n, pattern, v, size)), 1)
                                for n, v in columns]
@@ -252,28 +257,72 @@ def print_noise(bench):
                                                  100 * max(spreads)))
 
 
+# --- the section of docs/measurements.md ---
+
+def document(bench, verdicts):
+    """What stands between the marks of the document: fewer sizes, times and instructions
+    together, the checks."""
+    def both(name, pattern, variant, size):
+        instructions = bench.instructions.get((name, pattern, variant, size))
+        return cell(bench.figure(name, pattern, variant, size), 1) + (
+            " (%.0f)" % instructions if instructions is not None else "")
+
+    columns = [("kvik", "constant"), ("kvik", "variable")]
+    columns += [(n, "constant") for n in ["pool", *GENERAL]]
+    head = ["bytes", "Kvik", "Kvik, size unknown"] + [n for n, _ in columns[2:]]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        for pattern in SMALL_PATTERNS:
+            rows = [[str(size)] + [both(n, pattern, v, size) for n, v in columns]
+                    for size in DOCUMENTED_SIZES]
+            print_table("%s: CPU ns a pair (instructions)" % pattern, head, rows)
+        print_big(bench)
+        print()
+        for holds, text in verdicts:
+            print("- %s: %s" % ("reached" if holds else "missed", text))
+    return out.getvalue()
+
+
+def replace_between_marks(path, mark, text):
+    """Puts text between the lines <!-- mark --> and <!-- /mark --> of a file."""
+    old = path.read_text()
+    begin, end = "<!-- %s -->\n" % mark, "<!-- /%s -->" % mark
+    if old.count(begin) != 1 or old.count(end) != 1:
+        sys.exit("%s: no marks %s" % (path, begin.strip()))
+    path.write_text(old[:old.index(begin) + len(begin)] + text + "\n" + old[old.index(end):])
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--programs", required=True, help="folder of the contenders")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it work?")
     parser.add_argument("--json", help="write every figure of every round there")
+    parser.add_argument("--document", type=Path,
+                        help="put the result between the marks bench-mem of this file")
     parser.add_argument("--no-instructions", action="store_true", help="leave callgrind out")
+    parser.add_argument("--only-instructions", action="store_true", help="nothing but callgrind")
     options = parser.parse_args()
     bench = MemoryBench(options.programs, Scale(options.quick))
     start, load = time.monotonic(), os.getloadavg()[0]
     for name, (_, conf, text) in CONTENDERS.items():
         print("%-11s %s%s" % (name, text, "; MALLOC_CONF=" + conf if conf else ""))
     sys.stdout.flush()
-    bench.measure()
     if not options.no_instructions:
         bench.count_instructions()
+    if options.only_instructions:
+        print_small(bench)
+        return 0
+    bench.measure()
     print_small(bench)
     print_big(bench)
     print_noise(bench)
     print("\nload average at the start %.2f, at the end %.2f; %.0f s\n" % (
         load, os.getloadavg()[0], time.monotonic() - start))
-    for holds, text in checks(bench):
+    verdicts = list(checks(bench))
+    for holds, text in verdicts:
         print("%s %s" % ("PASS" if holds else "MISS", text))
+    if options.document:
+        replace_between_marks(options.document, "bench-mem", document(bench, verdicts))
     if options.json:
         named = {kind: {" ".join(map(str, key)): value for key, value in figures.items()}
                  for kind, figures in (("ns", bench.samples), ("ir", bench.instructions))}

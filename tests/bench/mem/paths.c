@@ -47,8 +47,12 @@ KV_INLINE size_t hidden(size_t size, bool constant)
     return size;
 }
 
+/* One block is held meanwhile: jemalloc's sdallocx takes a slow way for the first of a page, and
+ * the loop would meet no other. */
 KV_INLINE void pair(size_t size, bool constant, uint64_t steps)
 {
+    void *held = contender_alloc(hidden(size, constant));
+    ESCAPE(held);
     for (uint64_t i = 0; i < steps; i++) {
         uint64_t *p = contender_alloc(hidden(size, constant));
         *p = i;
@@ -56,6 +60,7 @@ KV_INLINE void pair(size_t size, bool constant, uint64_t steps)
         contender_free(p, hidden(size, constant));
         BARRIER; /* else the block would come back in a register */
     }
+    contender_free(held, hidden(size, constant));
 }
 
 /* `steps` counts pairs, of which a burst has 640. */
