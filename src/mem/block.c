@@ -72,7 +72,7 @@ static void *raw_move(void *ptr, size_t bytes)
         moved = kv_slab_take_dense(kv_mem_class_formula(bytes));
 #endif
     if (!small)
-        moved = kv_large_alloc_dense(bytes);
+        moved = kv_large_alloc_dense(bytes, ptr);
     if (moved == NULL)
         return NULL;
     MEM_UNPOISON(moved, bytes);
@@ -187,10 +187,13 @@ void *kv_block_move(void *ptr, size_t size)
 
 #else
 
+/* By whole blocks, not by what was asked for: whoever frees or moves may say any size of the class,
+ * and all of the block is the caller's. */
+
 void *kv_block_alloc(size_t size, size_t align, bool zero, enum kv_mem_owner owner)
 {
     (void)owner;
-    return raw_alloc(size + (size == 0), align, zero);
+    return raw_alloc(kv_mem_block_size(size), align, zero);
 }
 
 void kv_block_verify(void *ptr, size_t size, size_t align, enum kv_mem_owner owner)
@@ -201,7 +204,7 @@ void kv_block_verify(void *ptr, size_t size, size_t align, enum kv_mem_owner own
 void kv_block_free(void *ptr, size_t size, size_t align, enum kv_mem_owner owner)
 {
     (void)owner;
-    raw_free(ptr, size + (size == 0), align);
+    raw_free(ptr, kv_mem_block_size(size), align);
 }
 
 void kv_block_note_size(void *ptr, size_t size)
@@ -216,12 +219,12 @@ void kv_block_note_owner(void *ptr, enum kv_mem_owner owner)
 
 bool kv_block_evacuates(const void *ptr, size_t size)
 {
-    return raw_evacuates(ptr, size + (size == 0));
+    return raw_evacuates(ptr, kv_mem_block_size(size));
 }
 
 void *kv_block_move(void *ptr, size_t size)
 {
-    return raw_move(ptr, size + (size == 0));
+    return raw_move(ptr, kv_mem_block_size(size));
 }
 
 #endif

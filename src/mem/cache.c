@@ -6,13 +6,14 @@
  * list under `threads_mutex`. The stacks themselves are one mapping per thread, DEPTH_MAX pointers
  * a class, of which only the used part is ever touched.
  *
- * Depth. A bin starts with 32 blocks, fewer of large ones. When it overflows it doubles, up to
- * 1,024 blocks or 512 KiB, as long as the sum of limit * size over the thread's bins stays within
- * BUDGET_BYTES; else the older half is given back. A refill fetches half of the limit, and doubles
- * it up to LIMIT_REFILL, so that a thread that only allocates takes a lock per 128 blocks. So a
- * burst of 640 blocks of any size up to 512 bytes is served without the slabs once it has happened,
- * and a thread holds at most BUDGET_BYTES of free blocks. kv_mem_trim empties bins that were not
- * used for IDLE_TRIMS calls and takes their limit back.
+ * Depth. A bin starts with 32 blocks, fewer of large ones. When it overflows it doubles, as long as
+ * the sum of limit * size over the thread's bins stays within BUDGET_BYTES; else the older half is
+ * given back. A refill fetches half of the limit, and doubles it too. Both go up to 256 blocks or
+ * 64 KiB, so that a thread that only allocates, or only frees, takes a lock per 128 blocks. A bin
+ * that runs empty and overflows in turns doubles further, up to 1,024 blocks or 512 KiB. So a burst
+ * of 640 blocks of any size up to 512 bytes is served without the slabs once it has happened a few
+ * times, and a thread holds at most BUDGET_BYTES of free blocks. kv_mem_trim empties bins that were
+ * not used for IDLE_TRIMS calls and takes their limit back.
  *
  * A new thread's bins have no stack: the first operation takes the slow path, which registers the
  * thread. If there is no memory for its stacks it works without a cache. A destructor of the thread
@@ -44,7 +45,9 @@
 struct bin_state {
     kv_stat refills, flushes; /* batches fetched and given back */
     kv_stat limit;            /* blocks; bin.limit as a number, for readers */
+    uint64_t grown_refills;   /* refills when the limit last grew */
     uint64_t trimmed_hits;    /* hits and flushes at the last trim */
+    uint32_t trimmed_depth;   /* blocks then */
     uint32_t idle_trims;      /* trims since something happened */
 };
 
@@ -74,6 +77,8 @@ static bool exit_key_made; /* constant after kv_cache_init */
 
 static_assert(KV_MEM_PUBLISH_BYTES > 0, "a threshold");
 
+#if MEM_SLABS
+
 static unsigned clamp_by_bytes(unsigned class_index, unsigned most, size_t bytes)
 {
     return (unsigned)KV_MIN((size_t)most, bytes / kv_mem_class_bytes[class_index]);
@@ -84,6 +89,8 @@ static unsigned limit_start(unsigned class_index)
     unsigned limit = clamp_by_bytes(class_index, START_MAX, START_BYTES);
     return KV_MAX(limit, (unsigned)START_MIN);
 }
+
+#endif
 
 /* --- the thread --- */
 
@@ -200,17 +207,23 @@ static unsigned depth_of(const struct kv_mem_bin *bin)
     return (unsigned)(bin->top - bin->base);
 }
 
-/* Doubles a bin's limit where the budget allows it. */
+/* Doubles a bin's limit, up to `most`, where the budget allows it. */
 static bool bin_grow(struct thread *t, unsigned class_index, size_t most)
 {
     struct kv_mem_bin *bin = &kv_mem_slot.bins[class_index];
+    struct bin_state *state = &t->bins[class_index];
     size_t limit = (size_t)(bin->limit - bin->base);
-    size_t more = limit * kv_mem_class_bytes[class_index];
-    if (limit * 2 > most || t->budget_bytes + more > BUDGET_BYTES)
+    size_t grown = KV_MIN(limit * 2, most);
+    KV_DASSERT(grown <= DEPTH_MAX);
+    if (grown <= limit)
+        return false;
+    size_t more = (grown - limit) * kv_mem_class_bytes[class_index];
+    if (t->budget_bytes + more > BUDGET_BYTES)
         return false;
     t->budget_bytes += more;
-    bin->limit = bin->base + limit * 2;
-    kv_stat_set(&t->bins[class_index].limit, limit * 2);
+    bin->limit = bin->base + grown;
+    kv_stat_set(&state->limit, grown);
+    state->grown_refills = kv_stat_read(&state->refills);
     return true;
 }
 
@@ -218,10 +231,22 @@ static void bin_shrink(struct thread *t, unsigned class_index)
 {
     struct kv_mem_bin *bin = &kv_mem_slot.bins[class_index];
     size_t limit = (size_t)(bin->limit - bin->base), start = limit_start(class_index);
-    KV_DASSERT(depth_of(bin) <= start && limit >= start);
+    KV_ASSERT(depth_of(bin) <= start && limit >= start);
+    KV_ASSERT(t->budget_bytes >= (limit - start) * kv_mem_class_bytes[class_index]);
     t->budget_bytes -= (limit - start) * kv_mem_class_bytes[class_index];
     bin->limit = bin->base + start;
     kv_stat_set(&t->bins[class_index].limit, start);
+}
+
+/* How far an overflow may grow a bin. One that was not empty since it last grew sees more frees
+ * than allocations, not bursts of both: more depth would not help it, and the budget would be
+ * missing where it does. */
+static unsigned overflow_limit(const struct thread *t, unsigned class_index)
+{
+    const struct bin_state *state = &t->bins[class_index];
+    if (kv_stat_read(&state->refills) == state->grown_refills)
+        return clamp_by_bytes(class_index, REFILL_MAX, REFILL_BYTES);
+    return clamp_by_bytes(class_index, DEPTH_MAX, DEPTH_BYTES);
 }
 
 /* Gives the n oldest blocks of a bin back. */
@@ -248,6 +273,7 @@ static bool bin_refill(struct thread *t, unsigned class_index)
     bin_grow(t, class_index, clamp_by_bytes(class_index, REFILL_MAX, REFILL_BYTES));
     unsigned limit = (unsigned)(bin->limit - bin->base);
     unsigned got = kv_slab_take(class_index, bin->base, limit / 2);
+    KV_ASSERT(got <= limit / 2);
     __atomic_store_n(&bin->top, bin->base + got, __ATOMIC_RELAXED);
     kv_stat_add(&t->bins[class_index].refills, 1);
     return got > 0;
@@ -282,8 +308,7 @@ KV_NOINLINE void kv_cache_free(unsigned class_index, void *ptr)
             kv_slab_give(class_index, &ptr, 1);
             return;
         }
-        if (bin->top == bin->limit &&
-            !bin_grow(t, class_index, clamp_by_bytes(class_index, DEPTH_MAX, DEPTH_BYTES)))
+        if (bin->top == bin->limit && !bin_grow(t, class_index, overflow_limit(t, class_index)))
             bin_flush(t, class_index, depth_of(bin) / 2);
     }
     *bin->top = ptr;
@@ -320,13 +345,16 @@ void kv_mem_trim(void)
         struct kv_mem_bin *bin = &kv_mem_slot.bins[i];
         struct bin_state *state = &t->bins[i];
         uint64_t hits = kv_stat_read(&bin->hits) + kv_stat_read(&state->flushes);
-        if (hits != state->trimmed_hits || bin->limit == NULL) {
+        unsigned depth = depth_of(bin); /* changes without hits where a thread only frees */
+        if (hits != state->trimmed_hits || depth != state->trimmed_depth) {
             state->trimmed_hits = hits;
+            state->trimmed_depth = depth;
             state->idle_trims = 0;
         } else if (state->idle_trims < IDLE_TRIMS && ++state->idle_trims == IDLE_TRIMS) {
-            if (depth_of(bin) > 0) {
-                bin_flush(t, i, depth_of(bin));
+            if (depth > 0) {
+                bin_flush(t, i, depth);
                 state->trimmed_hits++;
+                state->trimmed_depth = 0;
             }
             bin_shrink(t, i);
         }

@@ -2,8 +2,10 @@
  *
  * Layout of a chunk, which is aligned to its size:
  *
- *     descriptors of 32 slabs | free bits: 1,024 per slab | 3,072 more per slab | slab 0 | 1 | ...
- * 31 0                         LOW_AT (one page)           HIGH_AT (three)       HEAD_BYTES
+ *     at 0           descriptors of 32 slabs
+ *     at LOW_AT      free bits of 1,024 blocks per slab, one page
+ *     at HIGH_AT     free bits of 3,072 more per slab, three pages
+ *     at HEAD_BYTES  slab 0, then 1 to 31
  *
  * So a block's slab is found from its address by masking, descriptors lie densely (a flush of
  * scattered blocks touches few lines) and blocks need no space for anything. Slab 0 is shorter by
@@ -11,7 +13,9 @@
  *
  * Which chunk serves: the one with fewest free slabs, so that chunks fill up and empty ones appear.
  * A slab that becomes empty keeps its pages for a second (kv_chunk_sample counts), then they go
- * back; a chunk whose slabs are all empty is unmapped then, but for one.
+ * back; a chunk whose slabs are all empty is unmapped then, but for one. Chunks with such slabs
+ * queue in the order in which the first one became empty, so that a sample looks at those alone
+ * whose time has come, however large the heap is.
  *
  * Huge pages. From the 17th chunk on (32 MiB) a chunk asks for a huge page when it is mapped: a
  * heap of that size fills the chunk anyway, and random accesses to millions of entries save page
@@ -39,7 +43,7 @@
 #define HEAD_BYTES ((size_t)20 << 10)
 #define HUGE_FROM_CHUNKS 16
 #define PURGE_NS 1000000 /* a sample returns pages for this long, then leaves the rest */
-#define VICTIMS 16       /* chunks that are worked on between two looks at the lists */
+#define VICTIMS 2        /* chunks that are worked on between two looks at clock and queue */
 #define LIST_FULL 3
 #define LIST_COUNT 4
 
@@ -54,10 +58,9 @@ static_assert(CHUNK_BYTES == CHUNK_SLABS * SLAB_BYTES, "slabs fill a chunk");
 static struct kv_mutex pool_mutex = KV_MUTEX_INIT(KV_RANK_MEM_CHUNK);
 /* All below: pool_mutex. Lists: few free slabs, some, all but few; then chunks without any. */
 static struct chunk *lists[LIST_COUNT];
-static struct chunk *all_chunks;
-static uint64_t chunk_count;
-static uint64_t dirty_count; /* empty slabs whose pages are still there */
-static uint32_t tick;        /* samples so far */
+static struct chunk *dirty_first, *dirty_last; /* by dirty_tick */
+static struct chunk_totals totals;             /* but for metadata_bytes */
+static uint32_t tick;                          /* samples so far */
 
 static uint8_t list_for(uint32_t free_slabs)
 {
@@ -93,6 +96,31 @@ static void list_update(struct chunk *c)
         return;
     list_remove(c);
     list_insert(c);
+}
+
+static void dirty_insert(struct chunk *c, uint32_t since)
+{
+    c->dirty_tick = since;
+    c->dirty_next = NULL;
+    c->dirty_prev = dirty_last;
+    if (dirty_last != NULL)
+        dirty_last->dirty_next = c;
+    else
+        dirty_first = c;
+    dirty_last = c;
+}
+
+static void dirty_remove(struct chunk *c)
+{
+    KV_DASSERT(dirty_first != NULL && dirty_last != NULL);
+    if (c->dirty_next != NULL)
+        c->dirty_next->dirty_prev = c->dirty_prev;
+    else
+        dirty_last = c->dirty_prev;
+    if (c->dirty_prev != NULL)
+        c->dirty_prev->dirty_next = c->dirty_next;
+    else
+        dirty_first = c->dirty_next;
 }
 
 static void *map_aligned(void)
@@ -131,44 +159,45 @@ static unsigned slab_index(const struct slab *s)
     return (unsigned)(s - chunk_of(s)->slabs);
 }
 
+/* The page has memory. Asked right after the first write to its chunk: then it tells whether that
+ * one was given a huge page, which may be switched off for the process or have run out. */
+static bool is_resident(void *page)
+{
+    unsigned char state = 0;
+    return mincore(page, PAGE_BYTES, &state) == 0 && (state & 1);
+}
+
 static struct chunk *chunk_map(bool huge)
 {
     struct chunk *c = map_aligned();
     if (c == NULL)
         return NULL;
-    /* Where the system has no huge pages the call fails and nothing is lost. */
-    c->huge = huge && madvise(c, CHUNK_BYTES, MADV_HUGEPAGE) == 0;
+    KV_ASSERT((uintptr_t)c % CHUNK_BYTES == 0);
+    /* Where the system has no huge pages the call fails and nothing is lost. The other way round
+     * it matters where they are given unasked. */
+    bool advised = madvise(c, CHUNK_BYTES, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0;
+    c->huge = huge && advised;
     c->free_slabs = UINT32_MAX;
+    bool whole = c->huge && is_resident((char *)c + CHUNK_BYTES - PAGE_BYTES);
     for (unsigned i = 0; i < CHUNK_SLABS; i++) {
         struct slab *s = &c->slabs[i];
         s->first = slab_start(c, i);
         s->low_words = (uint64_t *)((char *)c + LOW_AT + i * LOW_BYTES);
         s->high_words = (uint64_t *)((char *)c + HIGH_AT + i * HIGH_BYTES);
         s->list = FULLNESS_COUNT;
-        s->resident_bytes = c->huge ? (uint32_t)slab_space(i) : 0;
+        s->resident_bytes = whole ? (uint32_t)slab_space(i) : 0;
     }
     return c;
 }
 
-static void all_link(struct chunk *c)
+/* Slabs of a chunk enter (1) or leave (-1) the empty ones. */
+static void count_empty(const struct chunk *c, uint32_t slabs, int sign)
 {
-    c->all_prev = NULL;
-    c->all_next = all_chunks;
-    if (all_chunks != NULL)
-        all_chunks->all_prev = c;
-    all_chunks = c;
-    chunk_count++;
-}
-
-static void all_unlink(struct chunk *c)
-{
-    if (c->all_next != NULL)
-        c->all_next->all_prev = c->all_prev;
-    if (c->all_prev != NULL)
-        c->all_prev->all_next = c->all_next;
-    else
-        all_chunks = c->all_next;
-    chunk_count--;
+    for (; slabs != 0; slabs &= slabs - 1) {
+        totals.slabs_empty += (uint64_t)(int64_t)sign;
+        totals.unused_bytes +=
+            (uint64_t)(sign * (int64_t)c->slabs[__builtin_ctz(slabs)].resident_bytes);
+    }
 }
 
 /* A chunk with a free slab. pool_mutex held, but released while the system is asked. */
@@ -177,13 +206,15 @@ static struct chunk *chunk_with_room(void)
     for (unsigned i = 0; i < LIST_FULL; i++)
         if (lists[i] != NULL)
             return lists[i];
-    bool huge = chunk_count >= HUGE_FROM_CHUNKS;
+    bool huge = totals.chunks >= HUGE_FROM_CHUNKS;
     kv_mutex_unlock(&pool_mutex);
     struct chunk *c = chunk_map(huge);
     kv_mutex_lock(&pool_mutex);
     if (c != NULL) {
-        all_link(c);
         list_insert(c);
+        totals.chunks++;
+        totals.huge_chunks += c->huge;
+        count_empty(c, UINT32_MAX, 1);
     }
     return c;
 }
@@ -216,12 +247,14 @@ struct slab *kv_chunk_slab_take(unsigned class_index)
     uint32_t choice = c->dirty_slabs != 0 ? c->dirty_slabs : c->free_slabs;
     KV_ASSERT(choice != 0);
     unsigned i = (unsigned)__builtin_ctz(choice);
-    dirty_count -= c->dirty_slabs >> i & 1;
+    struct slab *s = &c->slabs[i];
     c->free_slabs &= ~(1u << i);
+    if (c->dirty_slabs == 1u << i)
+        dirty_remove(c);
     c->dirty_slabs &= ~(1u << i);
     list_update(c);
+    count_empty(c, 1u << i, -1);
     kv_mutex_unlock(&pool_mutex);
-    struct slab *s = &c->slabs[i];
     KV_ASSERT(s->capacity == 0);
     slab_prepare(s, class_index);
     return s;
@@ -240,40 +273,37 @@ void kv_chunk_slab_give(struct slab *s)
     c->free_slabs |= bit;
     s->freed_tick = tick;
     if (s->resident_bytes != 0) {
+        if (c->dirty_slabs == 0)
+            dirty_insert(c, tick);
         c->dirty_slabs |= bit;
-        dirty_count++;
     }
     list_update(c);
+    count_empty(c, bit, 1);
     kv_mutex_unlock(&pool_mutex);
 }
 
 /* --- giving back --- */
 
-/* Slabs of a chunk that have been empty for long; they leave the free mask meanwhile. */
+/* Slabs of a chunk that have been empty for long; they leave the free mask meanwhile. The chunk is
+ * out of the queue before, and in it afterwards if it has younger ones. */
 static uint32_t take_old(struct chunk *c, uint32_t age)
 {
-    uint32_t old = 0;
+    KV_ASSERT((c->dirty_slabs & ~c->free_slabs) == 0);
+    uint32_t old = 0, rest_age = 0;
     for (uint32_t bits = c->dirty_slabs; bits != 0; bits &= bits - 1) {
         unsigned i = (unsigned)__builtin_ctz(bits);
-        if (tick - c->slabs[i].freed_tick >= age)
+        uint32_t empty_for = tick - c->slabs[i].freed_tick;
+        if (empty_for >= age)
             old |= 1u << i;
+        else
+            rest_age = KV_MAX(rest_age, empty_for);
     }
     c->free_slabs &= ~old;
     c->dirty_slabs &= ~old;
-    dirty_count -= (uint64_t)__builtin_popcount(old);
+    if (c->dirty_slabs != 0)
+        dirty_insert(c, tick - rest_age);
     list_update(c);
     return old;
-}
-
-static void return_pages(struct chunk *c, uint32_t slabs, bool huge)
-{
-    if (huge)
-        madvise(c, CHUNK_BYTES, MADV_NOHUGEPAGE);
-    for (; slabs != 0; slabs &= slabs - 1) {
-        unsigned i = (unsigned)__builtin_ctz(slabs);
-        if (madvise(slab_start(c, i), slab_space(i), MADV_DONTNEED) == 0)
-            c->slabs[i].resident_bytes = 0;
-    }
 }
 
 /* A chunk of which pages are to be returned; what is concerned is out of its masks. */
@@ -287,31 +317,51 @@ struct victim {
 /* True when there is something to return. */
 static bool choose(struct chunk *c, uint32_t age, struct victim *v)
 {
-    if (c->dirty_slabs == 0 && c->free_slabs != UINT32_MAX)
-        return false;
     *v = (struct victim){.chunk = c, .slabs = take_old(c, age)};
-    v->whole = (c->free_slabs | v->slabs) == UINT32_MAX && c->dirty_slabs == 0 && chunk_count > 1;
+    if (v->slabs == 0)
+        return false;
+    count_empty(c, v->slabs, -1);
+    totals.huge_chunks -= c->huge;
+    v->huge = c->huge;
+    c->huge = false;
+    v->whole = (c->free_slabs | v->slabs) == UINT32_MAX && c->dirty_slabs == 0 && totals.chunks > 1;
     if (v->whole) {
+        count_empty(c, c->free_slabs, -1);
         list_remove(c);
-        all_unlink(c);
-    } else if (v->slabs != 0) {
-        v->huge = c->huge;
-        c->huge = false;
+        totals.chunks--;
     }
-    return v->whole || v->slabs != 0;
+    return true;
 }
 
+/* The queue is in order of dirty_tick, or nearly so: what is behind a young one can wait. */
 static unsigned choose_batch(uint32_t age, struct victim *victims)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < LIST_FULL && dirty_count > 0; i++) {
-        struct chunk *next;
-        for (struct chunk *c = lists[i]; c != NULL && n < VICTIMS; c = next) {
-            next = c->next;
-            n += choose(c, age, &victims[n]);
-        }
+    while (n < VICTIMS && dirty_first != NULL && tick - dirty_first->dirty_tick >= age) {
+        struct chunk *c = dirty_first;
+        dirty_remove(c);
+        n += choose(c, age, &victims[n]);
     }
     return n;
+}
+
+/* Neighbouring slabs in one call. */
+static void return_pages(struct chunk *c, uint32_t slabs, bool huge)
+{
+    KV_ASSERT(slabs != 0);
+    if (huge)
+        madvise(c, CHUNK_BYTES, MADV_NOHUGEPAGE);
+    for (unsigned first = 0, end; first < CHUNK_SLABS; first = end + 1) {
+        end = first;
+        while (end < CHUNK_SLABS && slabs >> end & 1)
+            end++;
+        char *start = slab_start(c, first);
+        size_t bytes = (size_t)((char *)c + end * SLAB_BYTES - start);
+        if (end == first || madvise(start, bytes, MADV_DONTNEED) != 0)
+            continue;
+        for (unsigned i = first; i < end; i++)
+            c->slabs[i].resident_bytes = 0;
+    }
 }
 
 static void return_batch(const struct victim *victims, unsigned n)
@@ -327,6 +377,16 @@ static void return_batch(const struct victim *victims, unsigned n)
     }
 }
 
+/* The slabs without pages are free again. pool_mutex held. */
+static void rejoin(const struct victim *v)
+{
+    struct chunk *c = v->chunk;
+    KV_ASSERT((c->free_slabs & v->slabs) == 0);
+    c->free_slabs |= v->slabs;
+    list_update(c);
+    count_empty(c, v->slabs, 1);
+}
+
 void kv_chunk_sample(uint32_t age)
 {
     struct victim victims[VICTIMS];
@@ -339,30 +399,22 @@ void kv_chunk_sample(uint32_t age)
         kv_mutex_unlock(&pool_mutex);
         return_batch(victims, n);
         kv_mutex_lock(&pool_mutex);
-        for (unsigned i = 0; i < n; i++) {
-            if (victims[i].whole)
-                continue;
-            victims[i].chunk->free_slabs |= victims[i].slabs;
-            list_update(victims[i].chunk);
-        }
+        for (unsigned i = 0; i < n; i++)
+            if (!victims[i].whole)
+                rejoin(&victims[i]);
     } while (n == VICTIMS && kv_clock_mono_ns() < end_ns);
     kv_mutex_unlock(&pool_mutex);
 }
 
 void kv_chunk_totals(struct chunk_totals *out)
 {
-    *out = (struct chunk_totals){0};
     kv_mutex_lock(&pool_mutex);
-    out->chunks = chunk_count;
-    for (const struct chunk *c = all_chunks; c != NULL; c = c->all_next) {
-        out->huge_chunks += c->huge;
-        out->metadata_bytes += c->huge ? HEAD_BYTES : HIGH_AT;
-        for (uint32_t bits = c->free_slabs; bits != 0; bits &= bits - 1) {
-            out->slabs_empty++;
-            out->unused_bytes += c->slabs[__builtin_ctz(bits)].resident_bytes;
-        }
-    }
+    *out = totals;
     kv_mutex_unlock(&pool_mutex);
+    KV_ASSERT(out->huge_chunks <= out->chunks);
+    KV_ASSERT(out->slabs_empty <= out->chunks * CHUNK_SLABS);
+    out->metadata_bytes =
+        (out->chunks - out->huge_chunks) * HIGH_AT + out->huge_chunks * HEAD_BYTES;
 }
 
 #endif

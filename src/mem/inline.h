@@ -1,4 +1,4 @@
-/* The inlined paths of mem.h; included by it alone.
+/* The inlined paths of mem.h, which includes this.
  *
  * A thread's cache holds one stack of block pointers per class. The pointers lie outside the
  * blocks, so that freeing a block does not touch it and a batch can be given back without following
@@ -11,9 +11,7 @@
 #ifndef KV_MEM_INLINE_H
 #define KV_MEM_INLINE_H
 
-#ifndef KV_MEM_MEM_H
-#error "include mem/mem.h"
-#endif
+#include "mem/mem.h"
 
 /* Blocks with a header (debug and sanitizer builds) are too large a matter to be inlined. */
 #if defined(KV_DEBUG) || defined(KV_MEM_SYSTEM) || defined(KV_MEM_HEADERS)

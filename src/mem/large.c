@@ -50,6 +50,7 @@ static int flags_for(size_t bytes, size_t align)
 
 void *kv_large_alloc(size_t bytes, size_t align, bool zero)
 {
+    KV_DASSERT(bytes > 0 && align <= ALIGN_MAX);
     int flags = flags_for(bytes, align);
     if (flags == 0)
         return zero ? calloc(1, bytes) : malloc(bytes);
@@ -61,6 +62,7 @@ void *kv_large_alloc(size_t bytes, size_t align, bool zero)
 
 void kv_large_free(void *ptr, size_t bytes, size_t align)
 {
+    KV_DASSERT(ptr != NULL);
     sdallocx(ptr, bytes, flags_for(bytes, align));
     if (bytes >= PAGED_MIN)
         kv_cache_count_paged(-1);
@@ -130,11 +132,11 @@ void kv_mem_malloc_stats(void (*write)(void *arg, const char *text), void *arg)
 /* --- evacuation --- */
 
 static _Atomic(bool) evacuating;
-static size_t query_mib[3];
+static size_t query_mib[3], lookup_mib[2];
 static size_t query_mib_len; /* 0: this jemalloc cannot tell */
 
 struct utilization { /* what experimental.utilization.query writes */
-    void *current;   /* the slab that serves now */
+    void *current;   /* the slab of the class and arena that serves now */
     size_t slab_free, slab_blocks, slab_bytes;
     size_t class_free, class_blocks; /* over all slabs of the arena's class */
 };
@@ -161,21 +163,36 @@ bool kv_large_evacuates(const void *ptr, size_t bytes)
     size_t len = sizeof(u);
     if (mallctlbymib(query_mib, query_mib_len, &u, &len, &ptr, sizeof(ptr)) != 0)
         return false;
-    /* Emptier than its class is on the whole, by an eighth, and with somewhere to go. */
+    /* Emptier than its class is on the whole, not nearly full, and with somewhere to go. Blocks of
+     * the slab that serves would be moved within it, again and again. */
     size_t slab_used = u.slab_blocks - u.slab_free, class_used = u.class_blocks - u.class_free;
-    if (u.slab_free == 0 || u.class_free == 0 || u.class_blocks <= u.slab_blocks)
+    if (u.slab_free * 4 < u.slab_blocks || u.class_free <= u.slab_free)
         return false;
-    return slab_used * u.class_blocks * 8 < class_used * u.slab_blocks * 7;
+    if ((uintptr_t)ptr - (uintptr_t)u.current < u.slab_bytes)
+        return false;
+    return slab_used * u.class_blocks < class_used * u.slab_blocks;
 }
 
-void *kv_large_alloc_dense(size_t bytes)
+/* In the arena of the old block, whose other slabs have the room that was found. */
+void *kv_large_alloc_dense(size_t bytes, const void *old)
 {
-    return mallocx(bytes, MALLOCX_TCACHE_NONE);
+    unsigned arena;
+    size_t len = sizeof(arena);
+    int flags = flags_for(bytes, ALIGN_PLAIN) | MALLOCX_TCACHE_NONE;
+    if (query_mib_len != 0 &&
+        mallctlbymib(lookup_mib, KV_ARRAY_LEN(lookup_mib), &arena, &len, &old, sizeof(old)) == 0)
+        flags |= MALLOCX_ARENA(arena);
+    void *ptr = mallocx(bytes, flags);
+    if (ptr != NULL && bytes >= PAGED_MIN)
+        kv_cache_count_paged(1);
+    return ptr;
 }
 
 void kv_large_free_dense(void *ptr, size_t bytes)
 {
-    sdallocx(ptr, bytes, MALLOCX_TCACHE_NONE);
+    sdallocx(ptr, bytes, flags_for(bytes, ALIGN_PLAIN) | MALLOCX_TCACHE_NONE);
+    if (bytes >= PAGED_MIN)
+        kv_cache_count_paged(-1);
 }
 
 /* --- start --- */
@@ -217,8 +234,9 @@ void kv_large_init(void)
     }
     /* sdallocx on a block of another malloc would be ruin. */
     verify_malloc_is_ours();
-    size_t len = KV_ARRAY_LEN(query_mib);
-    if (mallctlnametomib("experimental.utilization.query", query_mib, &len) == 0)
+    size_t len = KV_ARRAY_LEN(query_mib), lookup_len = KV_ARRAY_LEN(lookup_mib);
+    if (mallctlnametomib("arenas.lookup", lookup_mib, &lookup_len) == 0 &&
+        mallctlnametomib("experimental.utilization.query", query_mib, &len) == 0)
         query_mib_len = len;
 }
 
@@ -292,8 +310,9 @@ bool kv_large_evacuates(const void *ptr, size_t bytes)
 #endif
 }
 
-void *kv_large_alloc_dense(size_t bytes)
+void *kv_large_alloc_dense(size_t bytes, const void *old)
 {
+    (void)old;
     return malloc(bytes);
 }
 

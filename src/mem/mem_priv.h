@@ -65,18 +65,19 @@ struct slab {
     _Atomic(uint8_t) flags; /* enum slab_flags */
 };
 
-struct chunk {
-    struct chunk *next, *prev; /* in a list by free slabs; chunk mutex */
-    struct chunk *all_next, *all_prev;
-    uint32_t free_slabs;  /* bit per slab that holds no blocks */
-    uint32_t dirty_slabs; /* of those, with pages to return */
-    uint8_t list;         /* which one it is in */
-    bool huge;            /* advised to be a huge page */
+struct chunk {                             /* chunk mutex */
+    struct chunk *next, *prev;             /* in a list by free slabs */
+    struct chunk *dirty_next, *dirty_prev; /* in the queue of those with dirty slabs */
+    uint32_t free_slabs;                   /* bit per slab that holds no blocks */
+    uint32_t dirty_slabs;                  /* of those, with pages to return */
+    uint32_t dirty_tick;                   /* no dirty slab became empty before this sample */
+    uint8_t list;                          /* which one it is in */
+    bool huge;                             /* advised to be a huge page */
     struct slab slabs[CHUNK_SLABS];
 };
 
-/* True when there is an address range behind; set by kv_chunk_init. A slab of `class_index`, all
- * blocks free, resident_bytes as pages are; in no list. NULL: no memory. */
+/* A slab of `class_index`, all blocks free, resident_bytes as pages are; in no list. NULL: no
+ * memory. */
 struct slab *kv_chunk_slab_take(unsigned class_index);
 /* An empty slab that is in no list. */
 void kv_chunk_slab_give(struct slab *s);
@@ -157,7 +158,7 @@ void kv_large_init(void);
 void kv_large_sample(void);
 void kv_large_purge(void);
 bool kv_large_evacuates(const void *ptr, size_t bytes);
-void *kv_large_alloc_dense(size_t bytes);
+void *kv_large_alloc_dense(size_t bytes, const void *old); /* for a copy of block `old` */
 void kv_large_free_dense(void *ptr, size_t bytes);
 /* True when evacuating large blocks is worth it: enough is lost inside the allocator's slabs. */
 uint64_t kv_large_evacuation_begin(void);

@@ -28,6 +28,7 @@
 #define LIST_EVACUATED (FULLNESS_COUNT + 1)
 #define LIST_NONE FULLNESS_COUNT
 #define ROOM_USED_PERCENT 90 /* of the free blocks in other slabs that an evacuation may claim */
+#define EVACUATION_STEP 64   /* slabs marked between two chances for others to have the mutex */
 
 struct slab_class {
     struct kv_mutex mutex;
@@ -48,6 +49,12 @@ static struct slab_class classes[KV_MEM_CLASS_COUNT] = {[0 ... KV_MEM_CLASS_COUN
 static uint64_t *word_of(const struct slab *s, unsigned word)
 {
     return word < 16 ? &s->low_words[word] : &s->high_words[word - 16];
+}
+
+static unsigned index_of(const struct slab *s, const void *block)
+{
+    size_t offset = (size_t)((const char *)block - s->first);
+    return (unsigned)(offset * (uint64_t)s->reciprocal >> 32);
 }
 
 /* --- lists; class mutex --- */
@@ -100,6 +107,7 @@ static void class_add(struct slab_class *k, struct slab *s)
 
 static void class_remove(struct slab_class *k, struct slab *s)
 {
+    KV_ASSERT(k->slabs > 0 && k->resident_bytes >= s->resident_bytes);
     list_remove(k, s);
     k->slabs--;
     k->resident_bytes -= s->resident_bytes;
@@ -123,6 +131,7 @@ static unsigned take_from(struct slab_class *k, struct slab *s, void **blocks, u
     unsigned got = 0, index = 0;
     unsigned word = s->free_word;
     unsigned want = KV_MIN(n, (unsigned)s->free_count);
+    KV_ASSERT(want > 0);
     while (got < want) {
         KV_DASSERT(word * 64 < s->capacity);
         uint64_t *w = word_of(s, word);
@@ -168,8 +177,9 @@ unsigned kv_slab_take(unsigned class_index, void **blocks, unsigned n)
             if (s == NULL)
                 return 0;
             kv_mutex_lock(&k->mutex);
+            /* Used even if others gave blocks back meanwhile: a slab without any block in use would
+             * never go back to its chunk. */
             class_add(k, s);
-            continue;
         }
         got += take_from(k, s, blocks + got, n - got);
     }
@@ -184,6 +194,7 @@ unsigned kv_slab_take(unsigned class_index, void **blocks, unsigned n)
 
 void *kv_slab_take_dense(unsigned class_index)
 {
+    KV_ASSERT(class_index < KV_MEM_CLASS_COUNT);
     struct slab_class *k = &classes[class_index];
     void *block = NULL;
     kv_mutex_lock(&k->mutex);
@@ -207,7 +218,7 @@ static bool give_to(struct slab_class *k, unsigned class_index, void *block)
 {
     struct slab *s = slab_of(block);
     size_t offset = (size_t)((char *)block - s->first);
-    unsigned index = (unsigned)(offset * (uint64_t)s->reciprocal >> 32);
+    unsigned index = index_of(s, block);
     if (KV_UNLIKELY(s->capacity == 0 || s->class_index != class_index || index >= s->capacity ||
                     index * (size_t)kv_mem_class_bytes[class_index] != offset))
         freed_twice(block, s);
@@ -228,12 +239,25 @@ static bool give_to(struct slab_class *k, unsigned class_index, void *block)
     return false;
 }
 
+/* Fetches what give_to will touch: the descriptors, then the words they lead to. Where a slab's
+ * blocks are never changes while it has one in use, so that this needs no lock. */
+static void fetch_for(void *const *blocks, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        KV_PREFETCH_OWN(slab_of(blocks[i]));
+    for (unsigned i = 0; i < n; i++) {
+        const struct slab *s = slab_of(blocks[i]);
+        unsigned word = index_of(s, blocks[i]) / 64;
+        if (KV_LIKELY(word < SLAB_CAPACITY_MAX / 64))
+            KV_PREFETCH_OWN(word_of(s, word));
+    }
+}
+
 void kv_slab_give(unsigned class_index, void *const *blocks, unsigned n)
 {
     KV_ASSERT(class_index < KV_MEM_CLASS_COUNT);
     struct slab_class *k = &classes[class_index];
-    for (unsigned i = 0; i < n; i++)
-        KV_PREFETCH_OWN(slab_of(blocks[i]));
+    fetch_for(blocks, n);
     struct slab *empty = NULL;
     kv_mutex_lock(&k->mutex);
     for (unsigned i = 0; i < n; i++) {
@@ -253,26 +277,33 @@ void kv_slab_give(unsigned class_index, void *const *blocks, unsigned n)
 
 /* --- evacuation --- */
 
-/* Marks the emptiest slabs of a class while their blocks fit elsewhere; returns their space. */
-static uint64_t evacuate_class(struct slab_class *k)
+/* Lets others have the mutex in the middle of something long. */
+static void step_aside(struct slab_class *k)
 {
-    uint64_t room = 0, bytes = 0;
-    for (unsigned i = 0; i < FULLNESS_COUNT; i++)
-        for (const struct slab *s = k->lists[i]; s != NULL; s = s->next)
-            room += s->free_count;
-    room = room * ROOM_USED_PERCENT / 100;
+    kv_mutex_unlock(&k->mutex);
+    kv_mutex_lock(&k->mutex);
+}
+
+/* Marks the emptiest slabs of a class while their blocks fit elsewhere; returns their space. Each
+ * is a cold line, and a class may have tens of thousands. */
+static uint64_t evacuate_class(struct slab_class *k, size_t size)
+{
+    uint64_t room = (k->space_bytes / size - k->live) * ROOM_USED_PERCENT / 100;
+    uint64_t bytes = 0;
+    unsigned marked = 0;
+    KV_ASSERT(k->live * size <= k->space_bytes);
     /* Not the fullest quarter: moving six of eight blocks to free two is not worth it. */
     for (unsigned i = FULLNESS_COUNT - 1; i >= FULLNESS_COUNT / 4; i--) {
-        struct slab *next;
-        for (struct slab *s = k->lists[i]; s != NULL; s = next) {
-            next = s->next;
-            uint64_t live = (uint64_t)s->capacity - s->free_count;
-            if (room < live + s->free_count)
+        while (k->lists[i] != NULL) {
+            struct slab *s = k->lists[i];
+            if (room < s->capacity) /* its blocks need places, its free ones are none */
                 return bytes;
-            room -= live + s->free_count;
+            room -= s->capacity;
             atomic_store_explicit(&s->flags, SLAB_EVACUATES, memory_order_relaxed);
             list_update(k, s);
             bytes += s->resident_bytes;
+            if (++marked % EVACUATION_STEP == 0)
+                step_aside(k);
         }
     }
     return bytes;
@@ -284,7 +315,7 @@ uint64_t kv_slab_evacuation_begin(void)
     for (unsigned i = 0; i < KV_MEM_CLASS_COUNT; i++) {
         kv_mutex_lock(&classes[i].mutex);
         KV_ASSERT(classes[i].lists[LIST_EVACUATED] == NULL);
-        bytes += evacuate_class(&classes[i]);
+        bytes += evacuate_class(&classes[i], kv_mem_class_bytes[i]);
         kv_mutex_unlock(&classes[i].mutex);
     }
     return bytes;
@@ -294,11 +325,14 @@ void kv_slab_evacuation_end(void)
 {
     for (unsigned i = 0; i < KV_MEM_CLASS_COUNT; i++) {
         struct slab_class *k = &classes[i];
+        unsigned done = 0;
         kv_mutex_lock(&k->mutex);
         while (k->lists[LIST_EVACUATED] != NULL) {
             struct slab *s = k->lists[LIST_EVACUATED];
             atomic_store_explicit(&s->flags, 0, memory_order_relaxed);
             list_update(k, s);
+            if (++done % EVACUATION_STEP == 0)
+                step_aside(k);
         }
         kv_mutex_unlock(&k->mutex);
     }

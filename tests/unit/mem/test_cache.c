@@ -234,6 +234,183 @@ START_TEST(blocks_are_moved_with_their_content)
 }
 END_TEST
 
+START_TEST(blocks_that_are_only_freed_leave_the_cache)
+{
+    static void *blocks[200];
+    kv_mem_init();
+    for (int i = 0; i < 200; i++)
+        blocks[i] = kv_mem_alloc(64, KV_MEM_OTHER);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 10; i++)
+            kv_mem_free(blocks[round * 10 + i], 64, KV_MEM_OTHER);
+        for (int i = 0; i < 30; i++)
+            kv_mem_trim();
+        ck_assert_uint_eq(read_sums().depth_bytes, 0);
+    }
+}
+END_TEST
+
+/* Deletions must not take the budget from the bins that a burst of commands needs. */
+START_TEST(frees_alone_grow_no_deep_cache)
+{
+    static void *blocks[20000];
+    kv_mem_init();
+    for (int i = 0; i < 20000; i++)
+        blocks[i] = kv_mem_alloc(400, KV_MEM_OTHER);
+    kv_mem_flush();
+    uint64_t limit_bytes = read_sums().limit_bytes;
+    for (int i = 0; i < 20000; i++)
+        kv_mem_free(blocks[i], 400, KV_MEM_OTHER);
+    ck_assert_uint_lt(read_sums().limit_bytes, limit_bytes + (64 << 10));
+}
+END_TEST
+
+START_TEST(every_class_has_a_burst_of_half_a_mebibyte)
+{
+    static void *blocks[BURST];
+    kv_mem_init();
+    for (unsigned class_index = 0; class_index < KV_MEM_CLASS_COUNT; class_index++) {
+        size_t size = kv_mem_class_bytes[class_index];
+        size_t header = kv_mem_block_size(size + 16); /* what debug builds make of it */
+        unsigned n = (unsigned)KV_MIN((size_t)BURST, (400 << 10) / header);
+        uint64_t slab_calls = 0;
+        for (int round = 0; round < 20; round++) {
+            struct sums sums = read_sums();
+            uint64_t before = slab_calls;
+            slab_calls = sums.refills + sums.flushes;
+            if (round == 19)
+                ck_assert_uint_eq(slab_calls, before);
+            for (unsigned i = 0; i < n; i++)
+                blocks[i] = kv_mem_alloc(size, KV_MEM_OTHER);
+            for (unsigned i = 0; i < n; i++)
+                kv_mem_free(blocks[i], size, KV_MEM_OTHER);
+        }
+        kv_mem_flush();
+    }
+}
+END_TEST
+
+static size_t least_of_class(size_t block)
+{
+    size_t size = block;
+    while (size > 1 && kv_mem_block_size(size - 1) == block)
+        size--;
+    return size;
+}
+
+START_TEST(a_move_takes_the_whole_block_along)
+{
+    static const size_t sizes[] = {8, 24, 128, 144, 1024, 4096, 5120, 14336, 16384, 40960};
+    kv_mem_init();
+    for (unsigned i = 0; i < KV_ARRAY_LEN(sizes); i++) {
+        char *beside = kv_mem_alloc(sizes[i], KV_MEM_VALUE); /* a slab to go to */
+        char *block = kv_mem_alloc(sizes[i], KV_MEM_VALUE);
+        memset(block, 'x', sizes[i]);
+        char *moved = kv_mem_try_move(block, least_of_class(sizes[i]), KV_MEM_VALUE);
+        ck_assert_ptr_nonnull(moved);
+        ck_assert_int_eq(moved[0], 'x');
+        ck_assert_int_eq(moved[sizes[i] - 1], 'x');
+        kv_mem_free(moved, sizes[i], KV_MEM_VALUE);
+        kv_mem_free(beside, sizes[i], KV_MEM_VALUE);
+    }
+    ck_assert_int_eq(kv_mem_used_total(), 0);
+    ck_assert_int_eq(kv_cache_paged_blocks(), 0);
+}
+END_TEST
+
+#if MEM_JEMALLOC
+
+/* Sizes of one class lie on both sides of 16 KiB, from where on blocks are asked for by pages. */
+START_TEST(blocks_of_whole_pages_are_counted_by_class)
+{
+    static const size_t told[] = {14337, 15000, 16383, 16384};
+    kv_mem_init();
+    for (unsigned i = 0; i < KV_ARRAY_LEN(told); i++) {
+        for (unsigned j = 0; j < KV_ARRAY_LEN(told); j++) {
+            kv_mem_free(kv_mem_alloc(told[i], KV_MEM_VALUE), told[j], KV_MEM_VALUE);
+            ck_assert_int_eq(kv_cache_paged_blocks(), 0);
+            void *block = kv_mem_zalloc(told[i], KV_MEM_VALUE);
+            block = kv_mem_realloc(block, told[j], 50000, KV_MEM_VALUE);
+            block = kv_mem_realloc(block, 50000, told[i], KV_MEM_VALUE);
+            kv_mem_free(block, told[j], KV_MEM_VALUE);
+            ck_assert_int_eq(kv_cache_paged_blocks(), 0);
+        }
+    }
+    for (size_t align = 8; align <= 4096; align *= 2) {
+        void *block = kv_mem_alloc_aligned(15000, align, KV_MEM_TABLE);
+        kv_mem_free_aligned(block, 15000, align, KV_MEM_TABLE);
+    }
+    ck_assert_int_eq(kv_cache_paged_blocks(), 0);
+    ck_assert_int_eq(kv_mem_used_total(), 0);
+}
+END_TEST
+
+enum { LARGE_BLOCKS = 6000, LARGE_SIZE = 6000, LARGE_THREADS = 4 };
+static void *large_blocks[LARGE_THREADS][LARGE_BLOCKS];
+
+static void *make_large(void *arg)
+{
+    void **blocks = arg;
+    for (int i = 0; i < LARGE_BLOCKS; i++) {
+        blocks[i] = kv_mem_alloc(LARGE_SIZE, KV_MEM_VALUE);
+        memset(blocks[i], i, LARGE_SIZE);
+    }
+    return NULL;
+}
+
+static unsigned move_large(void)
+{
+    unsigned moved = 0;
+    for (int i = 0; i < LARGE_THREADS * LARGE_BLOCKS; i++) {
+        void **block = &large_blocks[i / LARGE_BLOCKS][i % LARGE_BLOCKS];
+        if (*block == NULL || !kv_mem_evacuates(*block, LARGE_SIZE))
+            continue;
+        *block = kv_mem_try_move(*block, LARGE_SIZE, KV_MEM_VALUE);
+        ck_assert_ptr_nonnull(*block);
+        moved++;
+    }
+    return moved;
+}
+
+/* Blocks of the allocator below, which has an arena per thread here. Once they lie densely there is
+ * nothing left to move: no block goes round in circles. */
+START_TEST(large_blocks_are_moved_until_they_are_dense)
+{
+    struct kv_random r;
+    struct large_totals before, after;
+    pthread_t threads[LARGE_THREADS];
+    kv_random_init(&r, unit_seed("large_blocks_are_moved_until_they_are_dense"));
+    kv_mem_init();
+    for (int t = 0; t < LARGE_THREADS; t++)
+        ck_assert_int_eq(pthread_create(&threads[t], NULL, make_large, large_blocks[t]), 0);
+    for (int t = 0; t < LARGE_THREADS; t++)
+        pthread_join(threads[t], NULL);
+    for (int i = 0; i < LARGE_THREADS * LARGE_BLOCKS; i++) {
+        void **block = &large_blocks[i / LARGE_BLOCKS][i % LARGE_BLOCKS];
+        if (kv_random_below(&r, 4) != 0) {
+            kv_mem_free(*block, LARGE_SIZE, KV_MEM_VALUE);
+            *block = NULL;
+        }
+    }
+    kv_large_totals(&before);
+    unsigned rounds = 0;
+    ck_assert_uint_gt(kv_large_evacuation_begin(), 0);
+    while (move_large() > 0)
+        ck_assert_uint_lt(++rounds, 4);
+    kv_large_evacuation_end();
+    kv_large_totals(&after);
+    ck_assert_uint_gt(rounds, 0);
+    ck_assert_uint_gt(before.active, before.allocated * 5 / 4);
+    ck_assert_uint_lt(after.active, after.allocated * 11 / 10);
+    for (int i = 0; i < LARGE_BLOCKS; i++) {
+        const uint8_t *bytes = large_blocks[1][i];
+        if (bytes != NULL)
+            ck_assert_uint_eq(bytes[LARGE_SIZE - 1], (uint8_t)i);
+    }
+}
+END_TEST
+
+#endif
 #endif
 
 int main(void)
@@ -249,6 +426,14 @@ int main(void)
     unit_add(&u, idle_blocks_leave_the_cache);
     unit_add(&u, an_evacuation_empties_the_cache);
     unit_add(&u, blocks_are_moved_with_their_content);
+    unit_add(&u, blocks_that_are_only_freed_leave_the_cache);
+    unit_add(&u, frees_alone_grow_no_deep_cache);
+    unit_add(&u, every_class_has_a_burst_of_half_a_mebibyte);
+    unit_add(&u, a_move_takes_the_whole_block_along);
+#if MEM_JEMALLOC
+    unit_add(&u, blocks_of_whole_pages_are_counted_by_class);
+    unit_add(&u, large_blocks_are_moved_until_they_are_dense);
+#endif
 #endif
     return unit_run(&u);
 }

@@ -1,6 +1,8 @@
 /* mem/slab.c, mem/chunk.c: blocks do not overlap, lies are noticed, memory comes back. */
 #include "mem/mem_priv.h"
 #include "unit.h"
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -98,6 +100,92 @@ START_TEST(random_sequences_keep_every_block)
             ck_assert_uint_eq(live_bytes(), start + expected);
         }
     }
+}
+END_TEST
+
+START_TEST(chunks_are_counted_right_when_all_is_free_again)
+{
+    struct kv_random r;
+    struct chunk_totals t;
+    kv_random_init(&r, unit_seed("chunks_are_counted_right_when_all_is_free_again"));
+    kv_mem_init();
+    kv_mem_flush();
+    for (int round = 0; round < 6; round++) {
+        unsigned class_index = class_with(1 + (size_t)kv_random_below(&r, KV_MEM_SMALL_MAX));
+        take_all(class_index, BLOCKS);
+        for (unsigned i = 0; i < BLOCKS; i += 50) {
+            kv_slab_give(class_index, blocks + i, 50);
+            if (kv_random_below(&r, 10) == 0)
+                kv_chunk_sample((uint32_t)kv_random_below(&r, 3));
+        }
+        for (int i = 0; i < 100; i++)
+            kv_chunk_sample(1);
+        kv_chunk_totals(&t);
+        ck_assert_uint_eq(t.unused_bytes, 0);
+        ck_assert_uint_eq(t.chunks, 1);
+        ck_assert_uint_eq(t.slabs_empty, CHUNK_SLABS);
+        ck_assert_uint_eq(t.huge_chunks, 0);
+    }
+}
+END_TEST
+
+static void *take_and_give(void *arg)
+{
+    unsigned class_index = class_with((size_t)(uintptr_t)arg);
+    void *mine[16];
+    for (unsigned round = 0; round < UNIT_ROUNDS(40000); round++) {
+        unsigned got = kv_slab_take(class_index, mine, 1 + round % 16);
+        if (round % 16 == 0)
+            kv_slab_check(); /* no slab of a class is without a block in use */
+        kv_slab_give(class_index, mine, got);
+    }
+    return NULL;
+}
+
+/* Two threads that find no free block at once fetch two slabs. */
+START_TEST(no_slab_stays_behind_when_threads_race_for_them)
+{
+    pthread_t threads[4];
+    struct slab_totals before, after;
+    kv_mem_init();
+    kv_mem_flush();
+    kv_slab_totals(&before);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, take_and_give, (void *)KV_MEM_SMALL_MAX),
+                         0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    kv_slab_check();
+    kv_slab_totals(&after);
+    ck_assert_uint_eq(after.live_bytes, before.live_bytes);
+    ck_assert_uint_eq(after.slabs, before.slabs);
+}
+END_TEST
+
+/* The flags of the mapping that an address lies in, as the kernel shows them. */
+static bool mapping_has_flag(const void *address, const char *flag)
+{
+    char line[512];
+    bool inside = false, found = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    ck_assert_ptr_nonnull(f);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        unsigned long first, end;
+        if (sscanf(line, "%lx-%lx ", &first, &end) == 2)
+            inside = (uintptr_t)address >= first && (uintptr_t)address < end;
+        else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            found = strstr(line, flag) != NULL;
+    }
+    fclose(f);
+    return found;
+}
+
+START_TEST(a_small_heap_refuses_huge_pages)
+{
+    kv_mem_init();
+    take_all(class_with(64), 10);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0)
+        ck_assert(mapping_has_flag(blocks[0], " nh"));
 }
 END_TEST
 
@@ -242,6 +330,9 @@ int main(void)
     unit_begin(&u, "slab");
     unit_add(&u, blocks_of_every_class_are_apart);
     unit_add(&u, random_sequences_keep_every_block);
+    unit_add(&u, chunks_are_counted_right_when_all_is_free_again);
+    unit_add(&u, no_slab_stays_behind_when_threads_race_for_them);
+    unit_add(&u, a_small_heap_refuses_huge_pages);
     unit_add(&u, batches_end_with_low_addresses);
     unit_add(&u, empty_slabs_give_their_pages_back_after_a_while);
     unit_add(&u, evacuated_slabs_give_out_nothing_and_run_empty);
