@@ -139,6 +139,8 @@ class Subject:
         return found
 
     def print_latency(self, what, values):
+        if not values:
+            return
         print("  %-34s %7d GETs, p50 %4.0f us, p99 %4.0f us, p99.9 %5.0f us, max %6.0f us" % (
             what, len(values), percentile(values, 0.5), percentile(values, 0.99),
             percentile(values, 0.999), max(values, default=0)), flush=True)
@@ -203,7 +205,7 @@ def main():
                for which in ("kvik", "redis") if options.only in (None, which)}
     print("\n%-10s %16s %22s" % ("", "resident / used", "p99 busy / p99 idle"))
     for which, (ratio, p99) in results.items():
-        print("%-10s %16.3f %22.2f" % (which, ratio, p99))
+        print("%-10s %16.3f %22s" % (which, ratio, "%.2f" % p99 if p99 == p99 else "-"))
     print("%-10s %16.2f %22.1f" % ("target", TARGET_RATIO, TARGET_P99))
 
 
