@@ -37,6 +37,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,6 +53,7 @@
 /* user_data: generation << 32 | descriptor; generation 0 is never a descriptor's. */
 #define DATA_WAKE UINT64_C(1)   /* the poll request of wake_fd */
 #define DATA_IGNORE UINT64_C(2) /* a cancel or an update; only failures complete */
+#define DATA_CANCEL_ALL UINT64_C(3)
 
 struct slot {
     struct kv_io *io; /* NULL: not in the loop */
@@ -365,15 +367,39 @@ static KV_COLD void take_ring(struct uring_loop *l)
     l->owner = gettid();
 }
 
+/* Cancels all requests and waits for their ends. The kernel says how many it found. */
+static void cancel_all(struct uring_loop *l)
+{
+    if (!room(l, 1))
+        return;
+    struct io_uring_sqe *e = next_request(l);
+    io_uring_prep_cancel64(e, 0, IORING_ASYNC_CANCEL_ANY);
+    io_uring_sqe_set_data64(e, DATA_CANCEL_ALL);
+    int found = INT_MAX;
+    for (int ended = 0; ended < found;) {
+        struct __kernel_timespec t = {.tv_sec = 1};
+        struct io_uring_cqe *c;
+        unsigned head, count = 0;
+        int result = io_uring_submit_and_wait_timeout(&l->ring, &c, 1, &t, NULL);
+        if (result < 0 && result != -EINTR)
+            break;
+        io_uring_for_each_cqe(&l->ring, head, c)
+        {
+            count++;
+            if (c->user_data == DATA_CANCEL_ALL)
+                found = KV_MAX(c->res, 0);
+            else if (c->user_data != DATA_IGNORE && !(c->flags & IORING_CQE_F_MORE))
+                ended++;
+        }
+        io_uring_cq_advance(&l->ring, count);
+    }
+}
+
 /* Whoever waits next finds every descriptor to be armed. */
 static void drop_ring(struct uring_loop *l)
 {
-    if (l->owner == gettid() && room(l, 1)) {
-        struct io_uring_sqe *e = next_request(l);
-        io_uring_prep_cancel64(e, 0, IORING_ASYNC_CANCEL_ANY);
-        io_uring_sqe_set_data64(e, DATA_IGNORE);
-        (void)io_uring_submit_and_wait(&l->ring, 1);
-    }
+    if (l->owner == gettid())
+        cancel_all(l);
     io_uring_queue_exit(&l->ring);
     l->made = false;
     l->owner = 0;
