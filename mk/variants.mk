@@ -73,7 +73,7 @@ FLAGS_o3lto += $(LTO)
 FLAGS_pgo += $(LTO) $(PROFILE_$(PHASE))
 LINK_o2lto := -O2 -flto=auto
 LINK_o3lto := -O3 -flto=auto
-LINK_pgo := -O2 -flto=auto $(PROFILE_$(PHASE))
+LINK_pgo := -O2 -flto=auto $(filter -f%,$(PROFILE_$(PHASE)))
 # ThreadSanitizer does not know fences; the code under test uses none that it would need.
 FLAGS_tsan += -Wno-error=tsan
 FLAGS_tsan-own += -Wno-error=tsan
