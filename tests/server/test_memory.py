@@ -256,6 +256,8 @@ def test_purge_empties_the_caches_of_all_workers(start_server):
 
 
 def test_doctor_has_nothing_to_say_about_little(raw):
+    if not own_slabs(raw):
+        pytest.skip("a sanitizer's own memory is not little")
     assert b"too little to judge" in raw.cmd("MEMORY", "DOCTOR")
 
 
