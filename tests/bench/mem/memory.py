@@ -54,7 +54,7 @@ class Scale:
         self.big_rounds = 1 if quick else 7
         self.operations = 200_000 if quick else 2_000_000
         self.handoffs = 100_000 if quick else 1_000_000
-        self.instruction_sizes = [48, 256] if quick else [0]
+        self.instruction_sizes = [48] if quick else [0]
 
 
 class MemoryBench:

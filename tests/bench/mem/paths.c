@@ -20,10 +20,12 @@
  * function per size, and the barrier ESCAPE keeps the compiler from dropping or joining pairs. */
 #include "contender.h"
 #include "measure.h"
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #define BURST 640
+static_assert(STEPS_MIN % BURST == 0, "whole bursts");
 #define LIVE_BLOCKS (UINT64_C(1) << 20)
 #define CHURN_MIN 16
 #define CHURN_MAX 512
