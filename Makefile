@@ -77,6 +77,7 @@ help:
 	@echo 'make bench-mem       the allocator against others; QUICK=1: less than 40 seconds'
 	@echo 'make lib             the memory layer for other programs: $(BUILD)/lib (docs/mem-library.md)'
 	@echo 'make test-library    its header, archive and example'
+	@echo 'make bench-evict     hit rates of the eviction policies'
 	@echo 'make bench-build     the optimisations against each other'
 	@echo 'make bench-frag [SIZE_MB=1000]  does memory come back after mass deletion?'
 	@echo 'make soak [TIME=..]  long run of the random tests with changing seeds'

@@ -9,8 +9,10 @@
  *
  * volatile-ttl goes by the lock-free hints of due times: of the next SOONEST_GROUP shards the one
  * with the earliest key is visited. With one worker these are all shards, and the order is exact.
- * The hints also tell the other volatile policies which shards have nothing to offer, so a keyspace
- * without a single candidate costs one load a shard and no lock.
+ * The hints also tell the other volatile policies which shards have nothing to offer. So it costs
+ * one load a shard and no lock to find out that there is no candidate; for the other policies the
+ * bytes of all entries tell. A command is refused on certain knowledge alone, never because a
+ * search took too long.
  *
  * Why not by how much: excess is evicted by what each worker sees as freed, not by reading the
  * published figure again, for that changes in steps of 64 KiB. Claims keep workers from evicting
@@ -18,6 +20,8 @@
  *
  * At the end of a round a worker evicts too, for a slice and then for as long as commands took: so
  * CONFIG SET maxmemory takes effect without commands, and eviction gets at most half of a worker.
+ * It leaves alone what may be due to the figure's lag, or every idle worker would evict 64 KiB for
+ * each step of a busy one.
  *
  * Rejected: parking writers until eviction is done (reads behind them in the same connection would
  * wait for other connections' excess); evicting under the command's own locks (its shards are few,
@@ -34,8 +38,10 @@
 #define STREAM_BYTES (64 * 1024) /* of key names that a slice may give the change stream */
 #define STREAM_KEYS 256
 #define SOONEST_GROUP 16u
-#define TRIES_MIN 16 /* visits that a slice makes however little time there is */
-#define IDLE_MS 100  /* between two searches of a round that found nothing */
+#define TRIES_MIN 32 /* visits that a slice makes however little time there is */
+#define EMPTY_ASK 32 /* empty shards in a row that make it ask whether there is any key */
+#define CLAIM_MIN 4096
+#define IDLE_MS 100 /* between two searches of a round that found nothing */
 #define TENACITY_UNLIMITED 100
 
 enum outcome {
@@ -117,28 +123,33 @@ void kv_engine_exceeded_times(const struct kv_engine *e, uint64_t *total_ms, uin
 
 /* --- one slice --- */
 
-/* The shard to visit next, or UINT32_MAX when those passed over have no candidate. */
-static uint32_t next_shard(struct slice *s)
+static uint32_t step(struct kv_worker *w)
 {
-    struct kv_worker *w = s->worker;
-    struct kv_engine *e = w->engine;
+    uint32_t shard = w->limit.cursor;
+    w->limit.cursor = shard + 1 < w->engine->shard_count ? shard + 1 : 0;
+    return shard;
+}
+
+/* The shard to visit next, or UINT32_MAX when no shard has a key that may go. */
+static uint32_t next_shard(struct kv_worker *w)
+{
+    const struct kv_engine *e = w->engine;
     const struct kv_evict_rules *rules = &w->limit.evictor.rules;
-    uint32_t group = rules->order == KV_EVICT_SOONEST ? KV_MIN(SOONEST_GROUP, e->shard_count) : 1;
+    if (!rules->volatile_only)
+        return step(w);
+    uint32_t group = rules->order == KV_EVICT_SOONEST ? SOONEST_GROUP : 1;
     uint32_t best = UINT32_MAX;
     int64_t soonest = INT64_MAX;
-    for (uint32_t i = 0; i < group; i++) {
-        uint32_t shard = w->limit.cursor;
-        w->limit.cursor = shard + 1 < e->shard_count ? shard + 1 : 0;
-        if (!rules->volatile_only)
-            return shard;
+    for (uint32_t looked = 1; looked <= e->shard_count; looked++) {
+        uint32_t shard = step(w);
         int64_t due = kv_store_next_due_hint(e->store, shard);
         if (due < soonest) {
             soonest = due;
             best = shard;
         }
+        if (best != UINT32_MAX && looked % group == 0)
+            break;
     }
-    if (best == UINT32_MAX)
-        s->empty += group;
     return best;
 }
 
@@ -166,9 +177,12 @@ static enum outcome visit_shards(struct slice *s, uint64_t end_ticks)
     struct kv_engine *e = w->engine;
     bool streams = kv_stream_active(&e->stream);
     for (uint32_t tries = 1; s->result.bytes < s->want_bytes; tries++) {
-        uint32_t shard = next_shard(s);
-        if (shard != UINT32_MAX)
-            visit(s, shard);
+        uint32_t shard = next_shard(w);
+        if (shard == UINT32_MAX)
+            return NOTHING;
+        visit(s, shard);
+        if (s->empty == EMPTY_ASK && kv_mem_used(KV_MEM_ENTRY) == 0)
+            return NOTHING;
         if (s->empty >= e->shard_count)
             return s->busy == 0 ? NOTHING : BUSY;
         if (s->busy >= e->shard_count)
@@ -214,13 +228,13 @@ static enum outcome evict_slice(struct kv_worker *w, uint64_t want_bytes, uint64
 
 /* --- until the limit is kept --- */
 
-/* Bytes of the excess that this worker takes on; 0: others are evicting all of it. */
+/* Bytes of the excess that this worker takes on. It does something even when others are evicting
+ * all of it, for they may find nothing. */
 static int64_t claim(struct kv_engine *e, int64_t excess)
 {
     int64_t others = atomic_load(&e->limit.claimed_bytes);
-    int64_t own = KV_MIN(excess - others, (int64_t)CLAIM_BYTES);
-    if (own <= 0)
-        return 0;
+    int64_t own = KV_MAX(excess - others, KV_MIN(excess, (int64_t)CLAIM_MIN));
+    own = KV_MIN(own, (int64_t)CLAIM_BYTES);
     atomic_fetch_add(&e->limit.claimed_bytes, own);
     return own;
 }
@@ -234,7 +248,7 @@ static int64_t excess_bytes(const struct kv_engine *e)
 }
 
 /* Evicts until the limit is kept (EVICTED), the time is over or others hold what is needed (BUSY),
- * or nothing is left to evict. */
+ * or nothing is left to evict. What others have claimed is left to them. */
 static enum outcome evict_until(struct kv_worker *w, uint64_t deadline_ticks)
 {
     struct kv_engine *e = w->engine;
@@ -246,14 +260,14 @@ static enum outcome evict_until(struct kv_worker *w, uint64_t deadline_ticks)
         if (excess <= 0)
             return EVICTED;
         int64_t want = claim(e, excess);
-        if (want == 0)
-            return BUSY;
         uint64_t freed;
         enum outcome outcome = evict_slice(w, (uint64_t)want, deadline_ticks, &freed);
         kv_mem_publish();
         atomic_fetch_sub(&e->limit.claimed_bytes, want);
         if ((int64_t)freed >= excess)
             return EVICTED;
+        if (freed > 0 && want < excess && want <= CLAIM_MIN)
+            return BUSY;
         if (outcome == NOTHING)
             return kv_engine_background_pending(e) > 0 ? BUSY : NOTHING;
         if (outcome == BUSY || kv_clock_ticks() >= deadline_ticks)
@@ -302,9 +316,11 @@ void kv_memory_round(struct kv_worker *w)
     /* The last command's memory must not count while the worker waits for the next one. */
     kv_arena_reset(&w->arena);
     kv_mem_publish();
-    if (KV_LIKELY(excess_bytes(e) <= 0)) {
-        exceeded_end(e);
+    int64_t excess = excess_bytes(e);
+    if (KV_LIKELY(excess <= (int64_t)e->worker_count * KV_MEM_PUBLISH_BYTES)) {
         w->limit.more = false;
+        if (excess <= 0)
+            exceeded_end(e);
         return;
     }
     uint64_t start = kv_clock_ticks();
