@@ -3,7 +3,8 @@
  * Nothing waits for it but kv_background_destroy, so its speed is not critical; its counters are
  * what INFO reports as lazyfree. A job is a function and its argument: whatever it frees was
  * detached from the keyspace before, so the thread needs no shard, no gate and no client. It starts
- * with the first job and ends after the last one when the engine is destroyed. */
+ * with the first job, empties its memory cache whenever it runs out of jobs, and ends when the
+ * engine is destroyed. */
 #include "engine/background.h"
 #include "base/assert.h"
 #include "mem/mem.h"
@@ -52,7 +53,11 @@ static void *run(void *arg)
         pthread_mutex_unlock(&b->mutex);
         j->fn(j->arg);
         kv_mem_free(j, sizeof(*j), KV_MEM_OTHER);
-        kv_mem_trim();
+        /* Asleep it gives nothing back, and what it caches is scattered over many slabs. */
+        if (atomic_load(&b->pending) == 1)
+            kv_mem_flush();
+        else
+            kv_mem_trim();
         /* Before the job counts as done: eviction waits for what it frees. */
         kv_mem_publish();
         atomic_fetch_sub(&b->pending, 1);
