@@ -418,10 +418,15 @@ static int load_seconds(void)
     return given != NULL ? atoi(given) : 3;
 }
 
-START_TEST(random_commands_on_every_worker_are_replayed)
+static void play(const char *name, uint64_t memory_bytes)
 {
-    uint64_t seed = unit_seed("random_commands_on_every_worker_are_replayed");
+    uint64_t seed = unit_seed(name);
     struct kv_options options = options_for(WORKERS), other = options_for(1);
+    if (memory_bytes != 0) {
+        options.maxmemory = (uint64_t)kv_mem_used_total() + memory_bytes;
+        options.maxmemory_policy = KV_POLICY_ALLKEYS_LFU;
+        options.lazyfree_eviction = true;
+    }
     options.shards = 8;
     options.slowlog_log_slower_than_us = 300;
     other.active_expire = false;
@@ -452,10 +457,12 @@ START_TEST(random_commands_on_every_worker_are_replayed)
         killed += teams[i].killed;
     }
     printf(
-        "commands=%llu vanished=%llu killed=%llu stream_bytes=%llu lock_parks=%llu "
+        "commands=%llu vanished=%llu killed=%llu stream_bytes=%llu evicted=%llu lock_parks=%llu "
         "gate_parks=%llu world_stops=%llu\n",
         (unsigned long long)commands, (unsigned long long)vanished, (unsigned long long)killed,
         (unsigned long long)f.bytes,
+        (unsigned long long)kv_engine_store_stat(engine,
+                                                 offsetof(struct kv_store_stats, evicted_keys)),
         (unsigned long long)kv_engine_stat(engine, offsetof(struct kv_worker_stats, lock_parks)),
         (unsigned long long)kv_engine_stat(engine, offsetof(struct kv_worker_stats, gate_parks)),
         (unsigned long long)kv_engine_stat(engine, offsetof(struct kv_worker_stats, world_stops)));
@@ -469,6 +476,18 @@ START_TEST(random_commands_on_every_worker_are_replayed)
     kv_stream_close(f.reader);
     kv_engine_destroy(engine);
     kv_engine_destroy(f.engine);
+}
+
+START_TEST(random_commands_on_every_worker_are_replayed)
+{
+    play("random_commands_on_every_worker_are_replayed", 0);
+}
+END_TEST
+
+/* Both engines count, and so do clients: now and then most keys have to go. */
+START_TEST(evictions_are_replayed_too)
+{
+    play("evictions_are_replayed_too", 1 << 20);
 }
 END_TEST
 
@@ -677,5 +696,6 @@ int main(void)
     unit_add(&u, exec_of_any_length_finds_room_in_an_empty_stream);
     unit_add(&u, scan_gets_through_to_the_gate);
     unit_add(&u, random_commands_on_every_worker_are_replayed);
+    unit_add(&u, evictions_are_replayed_too);
     return unit_run(&u);
 }
