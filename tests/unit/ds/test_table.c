@@ -258,6 +258,43 @@ START_TEST(random_items_are_uniform)
 }
 END_TEST
 
+/* Items of a bucket come together, hence the wider bound. */
+START_TEST(samples_are_buckets_and_meet_every_item_equally)
+{
+    static const size_t sizes[] = {1, 3, 9, 100, 300, 700, 5000};
+    struct kv_random random;
+    kv_random_init(&random, unit_seed("samples_are_buckets_and_meet_every_item_equally"));
+    kv_mem_init();
+    for (size_t s = 0; s < KV_ARRAY_LEN(sizes); s++) {
+        void *items[KV_TABLE_SLOTS];
+        size_t n = sizes[s], drawn = 0;
+        fill(n, n);
+        while (drawn < n * 40) {
+            unsigned count = kv_table_sample(&table, &random, items);
+            ck_assert_uint_ge(count, 1);
+            ck_assert_uint_le(count, KV_TABLE_SLOTS);
+            for (unsigned i = 0; i < count; i++) {
+                ((struct number *)items[i])->hits++;
+                for (unsigned j = 0; j < i; j++)
+                    ck_assert_ptr_ne(items[i], items[j]);
+            }
+            drawn += count;
+        }
+        double chi_square = 0, mean = (double)drawn / (double)n;
+        for (size_t i = 0; i < number_count; i++) {
+            double distance = (double)numbers[i].hits - mean;
+            if (numbers[i].hash != 0)
+                chi_square += distance * distance / mean;
+            numbers[i].hits = 0;
+        }
+        ck_assert_msg(chi_square < 2.0 * (double)n + 200, "%zu items: chi square %.0f", n,
+                      chi_square);
+        empty();
+    }
+    ck_assert_uint_eq(kv_table_sample(&table, &random, (void *[KV_TABLE_SLOTS]){NULL}), 0);
+}
+END_TEST
+
 START_TEST(removing_what_is_absent_aborts)
 {
     kv_mem_init();
@@ -282,6 +319,7 @@ int main(void)
     unit_add(&u, a_scan_call_visits_about_what_was_asked);
     unit_add(&u, positions_of_scan_fit_53_bits_with_4096_shards);
     unit_add(&u, random_items_are_uniform);
+    unit_add(&u, samples_are_buckets_and_meet_every_item_equally);
     unit_add_abort(&u, removing_what_is_absent_aborts);
     return unit_run(&u);
 }

@@ -136,6 +136,35 @@ START_TEST(the_largest_values_are_kept)
 }
 END_TEST
 
+START_TEST(random_records_are_uniform)
+{
+    enum { RECORDS = 3000, DRAWS = 60 };
+    static uint32_t drawn[RECORDS];
+    struct kv_random random;
+    uint64_t when, position;
+    kv_random_init(&random, unit_seed("random_records_are_uniform"));
+    kv_mem_init();
+    kv_time_index_init(&times);
+    ck_assert(!kv_time_index_random(&times, &random, &when, &position));
+    /* Ascending and then at random: leaves are full at one end and thin at the other. */
+    for (uint64_t i = 0; i < RECORDS; i++)
+        ck_assert_int_eq(
+            kv_time_index_insert(&times,
+                                 i < RECORDS / 2 ? i : RECORDS + kv_random_below(&random, 9999), i),
+            KV_OK);
+    for (int i = 0; i < RECORDS * DRAWS; i++) {
+        ck_assert(kv_time_index_random(&times, &random, &when, &position));
+        ck_assert(position >= RECORDS / 2 || when == position);
+        drawn[position]++;
+    }
+    double chi_square = 0;
+    for (int i = 0; i < RECORDS; i++)
+        chi_square += ((double)drawn[i] - DRAWS) * ((double)drawn[i] - DRAWS) / DRAWS;
+    ck_assert_msg(chi_square < RECORDS + 12 * 78, "chi square %.0f", chi_square);
+    kv_time_index_release(&times);
+}
+END_TEST
+
 START_TEST(removing_what_is_absent_aborts)
 {
     kv_mem_init();
@@ -158,6 +187,7 @@ int main(void)
     unit_add(&u, random_times_share_before_they_split);
     unit_add(&u, refreshing_for_ever_does_not_grow);
     unit_add(&u, the_largest_values_are_kept);
+    unit_add(&u, random_records_are_uniform);
     unit_add_abort(&u, removing_what_is_absent_aborts);
     return unit_run(&u);
 }
