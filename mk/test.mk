@@ -146,9 +146,10 @@ fuzz:
 	@tools/install-deps build fuzz
 	@[ -n '$(T)' ] || { echo 'make fuzz T=<target> TIME=<seconds>; targets: $(FUZZ_TARGETS) all'; exit 2; }
 	@for target in $(if $(filter all,$(T)),$(FUZZ_TARGETS),$(T)); do \
-	  $(MAKE) --no-print-directory -j2 V=fuzz $(BUILD)/fuzz/fuzz/fuzz_$$target; \
+	  variant=fuzz; [ $$target != mem ] || variant=fuzz-own; \
+	  $(MAKE) --no-print-directory -j2 V=$$variant $(BUILD)/$$variant/fuzz/fuzz_$$target; \
 	  mkdir -p $(BUILD)/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
-	  $(BUILD)/fuzz/fuzz/fuzz_$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=2048 \
+	  $(BUILD)/$$variant/fuzz/fuzz_$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=2048 \
 	    -artifact_prefix=$(BUILD)/fuzz/crash-$$target- \
 	    $(BUILD)/fuzz/corpus/$$target tests/fuzz/corpus/$$target; \
 	done

@@ -10,12 +10,13 @@
 #   tsan-own  ThreadSanitizer over our own slabs and thread caches
 #   coverage  -O0 with gcov counters
 #   fuzz      clang with libFuzzer, AddressSanitizer and UBSan
+#   fuzz-own  the same over our own slabs: for the target that is about them
 
 # The optimisation of the release variant; docs/build.md has the measurements behind the choice.
 RELEASE := o2lto
 
 OPTIMISATIONS := o2 o3 o2lto o3lto pgo
-VARIANTS := release $(OPTIMISATIONS) debug asan tsan asan-own tsan-own coverage fuzz
+VARIANTS := release $(OPTIMISATIONS) debug asan tsan asan-own tsan-own coverage fuzz fuzz-own
 ifeq ($(filter $(V),$(VARIANTS)),)
 $(error V=$(V) is no variant: $(VARIANTS))
 endif
@@ -24,7 +25,7 @@ endif
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-ifeq ($(V),fuzz)
+ifneq ($(filter fuzz fuzz-own,$(V)),)
 CC := clang
 endif
 CC_IS_CLANG := $(findstring clang,$(CC))
@@ -56,6 +57,8 @@ FLAGS_asan-own := -O1 -g -DKV_DEBUG -DKV_MEM_NO_JEMALLOC $(SANITIZE_ADDRESS)
 FLAGS_tsan-own := -O1 -g -DKV_DEBUG -DKV_MEM_NO_JEMALLOC -fsanitize=thread -fno-omit-frame-pointer
 FLAGS_coverage := -O0 -g --coverage -fprofile-update=atomic -DKV_COVERAGE
 FLAGS_fuzz := -O1 -g -DKV_DEBUG -DKV_MEM_SYSTEM -fsanitize=fuzzer-no-link $(SANITIZE_ADDRESS)
+FLAGS_fuzz-own := -O1 -g -DKV_DEBUG -DKV_MEM_NO_JEMALLOC -fsanitize=fuzzer-no-link \
+                  $(SANITIZE_ADDRESS)
 
 LINK_asan := $(SANITIZE_ADDRESS)
 LINK_tsan := -fsanitize=thread
@@ -63,6 +66,7 @@ LINK_asan-own := $(SANITIZE_ADDRESS)
 LINK_tsan-own := -fsanitize=thread
 LINK_coverage := --coverage
 LINK_fuzz := $(SANITIZE_ADDRESS)
+LINK_fuzz-own := $(SANITIZE_ADDRESS)
 
 AR := ar
 ifeq ($(CC_IS_CLANG),)

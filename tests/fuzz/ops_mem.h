@@ -17,7 +17,9 @@
 
 /* --- blocks that know what is in them; used by the multi-thread tests, too --- */
 
+#ifndef MEM_BLOCK_WHOLE
 #define MEM_BLOCK_WHOLE ((size_t)2048) /* bytes up to which every one is looked at */
+#endif
 #define MEM_BLOCK_STRIDE ((size_t)1021)
 
 struct mem_block {
@@ -420,7 +422,8 @@ KV_INLINE void mem_model_check(struct mem_model *m)
         total += m->used[i];
         all += used;
     }
-    int64_t live = 0, small = 0;
+    int64_t live = 0;
+    KV_UNUSED int64_t small = 0;
     for (uint32_t i = 0; i < m->count; i++) {
         live += (int64_t)mem_block_counted(&m->blocks[i]);
         small += (int64_t)mem_block_small(&m->blocks[i]);

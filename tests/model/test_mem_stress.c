@@ -266,11 +266,10 @@ static void step(struct worker *w)
     }
 }
 
-static void *worker_start(void *arg);
-
 /* A worker's thread lives for up to some hundred steps, then another takes its place. */
-static void *worker_run(struct worker *w)
+static void *worker_run(void *arg)
 {
+    struct worker *w = arg;
     char name[32];
     snprintf(name, sizeof name, "stress-%u", w->number);
     kv_mem_thread_name(name);
@@ -291,7 +290,7 @@ static void *worker_start(void *arg)
     while (!atomic_load(&ending)) {
         pthread_t life;
         w->lives++;
-        if (pthread_create(&life, NULL, (void *(*)(void *))worker_run, w) != 0)
+        if (pthread_create(&life, NULL, worker_run, w) != 0)
             abort();
         pthread_join(life, NULL);
     }
