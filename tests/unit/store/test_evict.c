@@ -241,7 +241,7 @@ START_TEST(what_was_old_may_be_young_at_once)
         kv_store_read(&view, &k);
     }
     uint64_t before = result.keys;
-    for (uint32_t visits = 0; visits < 20; visits++)
+    for (uint32_t visits = 0; visits < 10; visits++)
         kv_store_evict_shard(&view, visits % FIXTURE_SHARDS, &evictor, 1, NULL, &result);
     ck_assert_uint_gt(result.keys, before);
 }
