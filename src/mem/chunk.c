@@ -43,7 +43,6 @@
 #define HEAD_BYTES ((size_t)20 << 10)
 #define HUGE_FROM_CHUNKS 16
 #define PURGE_NS 1000000 /* a sample returns pages for this long, then leaves the rest */
-#define VICTIMS 2        /* chunks that are worked on between two looks at clock and queue */
 #define LIST_FULL 3
 #define LIST_COUNT 4
 
@@ -223,9 +222,11 @@ static void slab_prepare(struct slab *s, unsigned class_index)
 {
     size_t size = kv_mem_class_bytes[class_index];
     size_t capacity = KV_MIN(slab_space(slab_index(s)) / size, (size_t)SLAB_CAPACITY_MAX);
+    KV_ASSERT(capacity > FULLNESS_COUNT);
     s->class_index = (uint8_t)class_index;
     s->capacity = s->free_count = (uint16_t)capacity;
     s->free_word = 0;
+    s->list_factor = (uint16_t)((FULLNESS_COUNT << 16) / capacity);
     s->reciprocal = (uint32_t)((((uint64_t)1 << 32) + size - 1) / size);
     for (unsigned word = 0; word * 64 < capacity; word++) {
         size_t left = capacity - word * 64;
@@ -334,15 +335,15 @@ static bool choose(struct chunk *c, uint32_t age, struct victim *v)
 }
 
 /* The queue is in order of dirty_tick, or nearly so: what is behind a young one can wait. */
-static unsigned choose_batch(uint32_t age, struct victim *victims)
+static bool choose_first(uint32_t age, struct victim *v)
 {
-    unsigned n = 0;
-    while (n < VICTIMS && dirty_first != NULL && tick - dirty_first->dirty_tick >= age) {
+    while (dirty_first != NULL && tick - dirty_first->dirty_tick >= age) {
         struct chunk *c = dirty_first;
         dirty_remove(c);
-        n += choose(c, age, &victims[n]);
+        if (choose(c, age, v))
+            return true;
     }
-    return n;
+    return false;
 }
 
 /* Neighbouring slabs in one call. */
@@ -364,16 +365,13 @@ static void return_pages(struct chunk *c, uint32_t slabs, bool huge)
     }
 }
 
-static void return_batch(const struct victim *victims, unsigned n)
+static void return_victim(const struct victim *v)
 {
-    for (unsigned i = 0; i < n; i++) {
-        struct chunk *c = victims[i].chunk;
-        if (victims[i].whole) {
-            MEM_UNPOISON(c, CHUNK_BYTES);
-            munmap(c, CHUNK_BYTES);
-        } else {
-            return_pages(c, victims[i].slabs, victims[i].huge);
-        }
+    if (v->whole) {
+        MEM_UNPOISON(v->chunk, CHUNK_BYTES);
+        munmap(v->chunk, CHUNK_BYTES);
+    } else {
+        return_pages(v->chunk, v->slabs, v->huge);
     }
 }
 
@@ -389,20 +387,20 @@ static void rejoin(const struct victim *v)
 
 void kv_chunk_sample(uint32_t age)
 {
-    struct victim victims[VICTIMS];
+    struct victim v;
     uint64_t end_ns = age == 0 ? UINT64_MAX : kv_clock_mono_ns() + PURGE_NS;
-    unsigned n;
     kv_mutex_lock(&pool_mutex);
     tick++;
-    do {
-        n = choose_batch(age, victims);
+    while (choose_first(age, &v)) {
         kv_mutex_unlock(&pool_mutex);
-        return_batch(victims, n);
+        return_victim(&v);
+        bool in_time = kv_clock_mono_ns() < end_ns;
         kv_mutex_lock(&pool_mutex);
-        for (unsigned i = 0; i < n; i++)
-            if (!victims[i].whole)
-                rejoin(&victims[i]);
-    } while (n == VICTIMS && kv_clock_mono_ns() < end_ns);
+        if (!v.whole)
+            rejoin(&v);
+        if (!in_time)
+            break;
+    }
     kv_mutex_unlock(&pool_mutex);
 }
 

@@ -60,6 +60,7 @@ struct slab {
     uint16_t capacity;        /* blocks; 0: holds no blocks now */
     uint16_t free_count;      /* of them not handed out */
     uint16_t free_word;       /* no free bit before this word */
+    uint16_t list_factor;     /* 2^16 * FULLNESS_COUNT / capacity: free blocks to list */
     uint8_t class_index;
     uint8_t list;           /* fullness, or FULLNESS_COUNT while in none */
     _Atomic(uint8_t) flags; /* enum slab_flags */

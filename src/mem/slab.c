@@ -65,7 +65,7 @@ static uint8_t list_for(const struct slab *s)
         return LIST_EVACUATED;
     if (s->free_count == 0)
         return LIST_NONE;
-    return (uint8_t)((s->free_count - 1u) * FULLNESS_COUNT / s->capacity);
+    return (uint8_t)((s->free_count - 1u) * s->list_factor >> 16);
 }
 
 static void list_remove(struct slab_class *k, struct slab *s)
@@ -81,11 +81,8 @@ static void list_remove(struct slab_class *k, struct slab *s)
     s->list = LIST_NONE;
 }
 
-static void list_update(struct slab_class *k, struct slab *s)
+static KV_NOINLINE void list_change(struct slab_class *k, struct slab *s, uint8_t list)
 {
-    uint8_t list = list_for(s);
-    if (list == s->list)
-        return;
     list_remove(k, s);
     if (list == LIST_NONE)
         return;
@@ -95,6 +92,13 @@ static void list_update(struct slab_class *k, struct slab *s)
     if (s->next != NULL)
         s->next->prev = s;
     k->lists[list] = s;
+}
+
+static inline void list_update(struct slab_class *k, struct slab *s)
+{
+    uint8_t list = list_for(s);
+    if (KV_UNLIKELY(list != s->list))
+        list_change(k, s, list);
 }
 
 static void class_add(struct slab_class *k, struct slab *s)

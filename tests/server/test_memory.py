@@ -213,8 +213,13 @@ def test_each_worker_shows_its_cache(start_server):
     with server.raw() as conn:
         if not own_slabs(conn):
             pytest.skip("no thread caches in this build")
-        # A thread shows when it has taken its first block.
-        wait_until(lambda: {"worker-0", "worker-1"} <= set(caches(conn)))
+        # A thread shows when it has taken its first block: connections come to all of them.
+        def both_show():
+            with server.raw() as other:
+                other.cmd("SET", "k", "v")
+            return {"worker-0", "worker-1"} <= set(caches(conn))
+
+        wait_until(both_show)
         before = caches(conn)
         # Keys that come and go: each takes a block and gives it back.
         conn.send(b"".join(encode("SET", "k%d" % i, "v" * 40) for i in range(2000)))

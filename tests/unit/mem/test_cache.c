@@ -3,6 +3,11 @@
 #include "unit.h"
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
+
+#if MEM_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
 
 #define BURST 640
 
@@ -345,6 +350,33 @@ START_TEST(blocks_of_whole_pages_are_counted_by_class)
 }
 END_TEST
 
+/* Not inside a free, where a command would wait for it. */
+START_TEST(a_thread_of_jemalloc_returns_pages_after_the_first_sample)
+{
+    static void *blocks[1000];
+    bool runs = true;
+    size_t len = sizeof(runs);
+    struct large_totals totals;
+    kv_mem_init();
+    ck_assert_int_eq(mallctl("background_thread", &runs, &len, NULL, 0), 0);
+    ck_assert(!runs); /* a fork may follow */
+    kv_mem_sample();
+    ck_assert_int_eq(mallctl("background_thread", &runs, &len, NULL, 0), 0);
+    ck_assert(runs);
+    for (int i = 0; i < 1000; i++) {
+        blocks[i] = kv_mem_alloc(40000, KV_MEM_VALUE);
+        memset(blocks[i], i, 40000);
+    }
+    for (int i = 0; i < 1000; i++)
+        kv_mem_free(blocks[i], 40000, KV_MEM_VALUE);
+    mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+    do {
+        usleep(10000);
+        kv_large_totals(&totals);
+    } while (totals.resident > 20000000); /* the suite's time limit ends a vain wait */
+}
+END_TEST
+
 enum { LARGE_BLOCKS = 6000, LARGE_SIZE = 6000, LARGE_THREADS = 4 };
 static void *large_blocks[LARGE_THREADS][LARGE_BLOCKS];
 
@@ -432,6 +464,7 @@ int main(void)
     unit_add(&u, a_move_takes_the_whole_block_along);
 #if MEM_JEMALLOC
     unit_add(&u, blocks_of_whole_pages_are_counted_by_class);
+    unit_add(&u, a_thread_of_jemalloc_returns_pages_after_the_first_sample);
     unit_add(&u, large_blocks_are_moved_until_they_are_dense);
 #endif
 #endif
