@@ -60,7 +60,8 @@ const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice n
 }
 
 enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
-                            const struct kv_slice *argv, int argc, struct kv_key **keys, int *count)
+                            const struct kv_slice *argv, int argc, struct kv_key *one,
+                            struct kv_key **keys, int *count)
 {
     *count = 0;
     if (cmd->keyspec_count == 0)
@@ -69,7 +70,7 @@ enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
     const struct kv_keyspec *spec = &cmd->keyspecs[0];
     if (KV_LIKELY(cmd->keyspec_count == 1 && spec->begin == KV_BEGIN_INDEX &&
                   spec->find == KV_FIND_RANGE && spec->a == 0 && argc > spec->begin_index)) {
-        *keys = kv_arena_alloc(&w->arena, sizeof(struct kv_key));
+        *keys = one;
         **keys = kv_store_key(store, argv[spec->begin_index]);
         *count = 1;
         return KV_OK;
@@ -329,7 +330,8 @@ static uint32_t exec_add_locks(struct kv_client *c)
 }
 
 struct exec_keys {
-    struct kv_key *keys;
+    struct kv_key key;   /* the only one of many commands */
+    struct kv_key *keys; /* it, or several in the arena */
     int count;
 };
 
@@ -340,8 +342,8 @@ static bool exec_resolve(struct kv_client *c, struct exec_keys *all, uint32_t *l
     struct kv_tx *tx = c->tx;
     for (uint32_t i = 0; i < tx->queue_len; i++) {
         struct kv_queued *q = &tx->queue[i];
-        if (kv_resolve_keys(w, q->cmd, q->argv, q->argc, &all[i].keys, &all[i].count) ==
-            KV_ERR_NOMEM)
+        if (kv_resolve_keys(w, q->cmd, q->argv, q->argc, &all[i].key, &all[i].keys,
+                            &all[i].count) == KV_ERR_NOMEM)
             return false;
         for (int j = 0; j < all[i].count; j++, ++*locks)
             kv_lockset_add(&w->locks, kv_store_shard_of(w->engine->store, all[i].keys[j].hash));
@@ -525,9 +527,9 @@ static enum kv_dispatch dispatch_held(struct kv_client *c, const struct kv_comma
                                       const struct kv_request *r, struct kv_partial *partial)
 {
     struct kv_worker *w = c->worker;
-    struct kv_key *keys = NULL;
+    struct kv_key key, *keys = NULL;
     int key_count;
-    if (kv_resolve_keys(w, cmd, r->argv, r->argc, &keys, &key_count) == KV_ERR_NOMEM) {
+    if (kv_resolve_keys(w, cmd, r->argv, r->argc, &key, &keys, &key_count) == KV_ERR_NOMEM) {
         refuse(c, cmd, OUT_OF_MEMORY);
         return KV_DISPATCH_DONE;
     }

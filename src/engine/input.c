@@ -94,7 +94,7 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
         if (KV_UNLIKELY(
                 !batches || cmd == NULL || !(cmd->flags & KV_CMD_BATCH) ||
                 (cmd->arity >= 0 ? p->request.argc != cmd->arity : p->request.argc < -cmd->arity) ||
-                kv_resolve_keys(w, cmd, p->request.argv, p->request.argc, &p->keys,
+                kv_resolve_keys(w, cmd, p->request.argv, p->request.argc, &p->key, &p->keys,
                                 &p->key_count) != KV_OK)) {
             *single = true;
             break;

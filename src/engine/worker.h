@@ -38,7 +38,8 @@ struct kv_command_index;
 struct kv_planned {
     struct kv_request request;
     const struct kv_command *cmd;
-    struct kv_key *keys; /* in the arena */
+    struct kv_key *keys; /* `key`, or several in the arena */
+    struct kv_key key;
     int key_count;
 };
 
@@ -263,11 +264,12 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
 void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
                 int argc, const struct kv_key *keys, int key_count, uint32_t flags);
 const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice name);
-/* Resolves keys into the arena. No keys with KV_ERR_SYNTAX, when the arguments do not fit (the
- * command answers its own error), and with KV_ERR_NOMEM (it must not run). */
+/* Resolves keys: a single one into *one, more into the arena. No keys with KV_ERR_SYNTAX, when the
+ * arguments do not fit (the command answers its own error), and with KV_ERR_NOMEM (it must not
+ * run). */
 enum kv_err kv_resolve_keys(struct kv_worker *w, const struct kv_command *cmd,
-                            const struct kv_slice *argv, int argc, struct kv_key **keys,
-                            int *count) KV_MUST_CHECK;
+                            const struct kv_slice *argv, int argc, struct kv_key *one,
+                            struct kv_key **keys, int *count) KV_MUST_CHECK;
 
 /* The check before a command that needs memory: one load and a comparison. */
 KV_INLINE bool kv_memory_over(const struct kv_worker *w)

@@ -35,10 +35,6 @@ struct kv_mem_slot {
 /* initial-exec: one instruction reaches it, no call. */
 extern _Thread_local struct kv_mem_slot kv_mem_slot __attribute__((tls_model("initial-exec")));
 
-/* Class by (size + 7) / 8, and block size by class. */
-extern const uint8_t kv_mem_class_table[KV_MEM_SMALL_MAX / 8 + 1];
-extern const uint16_t kv_mem_class_bytes[KV_MEM_CLASS_COUNT];
-
 /* Slow ways: an empty or a full cache, large blocks, debug builds. Whole effect, counting included.
  * `may_fail`: NULL instead of the end of the process. */
 void *kv_mem_alloc_slow(size_t size, enum kv_mem_owner owner, bool may_fail);

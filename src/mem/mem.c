@@ -381,7 +381,7 @@ static void verify_classes(void)
     for (size_t size = 0; size <= KV_MEM_SMALL_MAX; size++) {
         unsigned class_index = kv_mem_class_formula(size);
         KV_ASSERT(class_index == kv_mem_class_table[(size + 7) >> 3]);
-        KV_ASSERT(kv_mem_class_bytes[class_index] == kv_mem_block_size(size));
+        KV_ASSERT(kv_mem_class_bytes[class_index] == kv_mem_block_formula(size));
     }
 }
 

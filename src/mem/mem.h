@@ -65,9 +65,11 @@ KV_INLINE unsigned kv_mem_class_formula(size_t size)
     return 16 + (log2 - 7) * 8 + (unsigned)((size - 1) >> (log2 - 3)) - 8;
 }
 
-/* Exact size of the block that a request of `size` bytes gets. Size 0 counts as 1. Pure, budget 12
- * instructions; kv_mem_init checks it against the allocator below. */
-KV_INLINE size_t kv_mem_block_size(size_t size)
+/* Class of a small request by (size + 7) / 8, and block size by class: what the formulas say. */
+extern const uint8_t kv_mem_class_table[KV_MEM_SMALL_MAX / 8 + 1];
+extern const uint16_t kv_mem_class_bytes[KV_MEM_CLASS_COUNT];
+
+KV_INLINE size_t kv_mem_block_formula(size_t size)
 {
     if (size <= 128)
         return KV_UNLIKELY(size == 0) ? 8 : (size + 7) & ~(size_t)7;
@@ -75,6 +77,15 @@ KV_INLINE size_t kv_mem_block_size(size_t size)
     unsigned shift = 63 - (unsigned)__builtin_clzl(size - 1) - steps_log2;
     size_t step = (size_t)1 << shift;
     return (size + step - 1) & ~(step - 1);
+}
+
+/* Exact size of the block that a request of `size` bytes gets. Size 0 counts as 1. Pure, budget 7
+ * instructions for small sizes; kv_mem_init checks it against the allocator below. */
+KV_INLINE size_t kv_mem_block_size(size_t size)
+{
+    if (!__builtin_constant_p(size) && KV_LIKELY(size <= KV_MEM_SMALL_MAX))
+        return kv_mem_class_bytes[kv_mem_class_table[(size + 7) >> 3]];
+    return kv_mem_block_formula(size);
 }
 
 /* Largest request that is accepted at all; try_ calls refuse more, others end the process. */
