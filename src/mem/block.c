@@ -75,8 +75,10 @@ static void *raw_move(void *ptr, size_t bytes)
         moved = kv_large_alloc_dense(bytes, ptr);
     if (moved == NULL)
         return NULL;
-    MEM_UNPOISON(moved, bytes);
-    memcpy(moved, ptr, bytes);
+    /* The owner may use all of the block, whatever size it tells; headers count on top of that. */
+    size_t whole = HAVE_HEADER ? bytes : kv_mem_block_size(bytes);
+    MEM_UNPOISON(moved, whole);
+    memcpy(moved, ptr, whole);
 #if MEM_SLABS
     if (small) {
         poison_freed(ptr, kv_mem_block_size(bytes));
