@@ -811,14 +811,12 @@ static void move_buckets(struct kv_table *t, size_t first, struct kv_moves *m)
     struct kv_table_bucket *old = kv_table_word_buckets(word);
     if (!kv_move_wanted(old, bytes, m))
         return;
-    struct kv_table_bucket *moved = kv_mem_try_alloc_aligned(bytes, KV_CACHE_LINE, t->owner);
+    struct kv_table_bucket *moved = kv_mem_try_move_aligned(old, bytes, KV_CACHE_LINE, t->owner);
     if (moved == NULL) {
         m->kept++;
         return;
     }
-    memcpy(moved, old, bytes);
     store_word(t, first, make_word(moved, bucket_count, word_depth(word)));
-    kv_mem_free_aligned(old, bytes, KV_CACHE_LINE, t->owner);
     m->moved++;
     m->bytes += bytes;
 }

@@ -163,7 +163,7 @@ static void free_node(struct kv_time_index *x, struct kv_time_index_node *n)
 {
     KV_ASSERT(x->node_count > 0);
     x->node_count--;
-    kv_mem_free(n, NODE_BYTES, KV_MEM_EXPIRY);
+    kv_mem_free_movable(n, NODE_BYTES, KV_MEM_EXPIRY);
 }
 
 static void start_node(struct kv_time_index *x, struct kv_time_index_node *n, bool is_leaf)

@@ -63,31 +63,47 @@ static bool raw_evacuates(const void *ptr, size_t bytes)
     return kv_large_evacuates(ptr, bytes);
 }
 
-static void *raw_move(void *ptr, size_t bytes)
+/* Past the cache. */
+static void slab_free(void *ptr, size_t bytes)
 {
-    bool small = is_small(bytes, ALIGN_PLAIN);
+#if MEM_SLABS
+    poison_freed(ptr, kv_mem_block_size(bytes));
+    kv_slab_give(kv_mem_class_formula(bytes), &ptr, 1);
+#else
+    (void)ptr, (void)bytes;
+    KV_UNREACHABLE();
+#endif
+}
+
+static void *raw_move(void *ptr, size_t bytes, size_t align)
+{
+    size_t rounded = align > ALIGN_PLAIN ? aligned_size(bytes, align) : bytes;
+    bool small = is_small(rounded, align);
     void *moved = NULL;
 #if MEM_SLABS
     if (small)
-        moved = kv_slab_take_dense(kv_mem_class_formula(bytes));
+        moved = kv_slab_take_dense(kv_mem_class_formula(rounded));
 #endif
     if (!small)
-        moved = kv_large_alloc_dense(bytes, ptr);
+        moved = kv_large_alloc_dense(bytes, align, ptr);
     if (moved == NULL)
         return NULL;
+    KV_ASSERT(((uintptr_t)moved & (align - 1)) == 0);
     /* The owner may use all of the block, whatever size it tells; headers count on top of that. */
     size_t whole = HAVE_HEADER ? bytes : kv_mem_block_size(bytes);
     MEM_UNPOISON(moved, whole);
     memcpy(moved, ptr, whole);
-#if MEM_SLABS
-    if (small) {
-        poison_freed(ptr, kv_mem_block_size(bytes));
-        kv_slab_give(kv_mem_class_formula(bytes), &ptr, 1);
-        return moved;
-    }
-#endif
-    kv_large_free_dense(ptr, bytes);
+    if (small)
+        slab_free(ptr, rounded);
+    else
+        kv_large_free_dense(ptr, bytes, align);
     return moved;
+}
+
+/* A block of slabs that an evacuation wants. */
+static bool raw_is_evacuated(const void *ptr, size_t bytes)
+{
+    return is_small(bytes, ALIGN_PLAIN) && raw_evacuates(ptr, bytes);
 }
 
 #if HAVE_HEADER
@@ -181,10 +197,23 @@ bool kv_block_evacuates(const void *ptr, size_t size)
     return raw_evacuates(header_of(ptr), raw_size(size, ALIGN_PLAIN));
 }
 
-void *kv_block_move(void *ptr, size_t size)
+void *kv_block_move(void *ptr, size_t size, size_t align)
 {
-    struct header *moved = raw_move(header_of(ptr), raw_size(size, ALIGN_PLAIN));
-    return moved != NULL ? moved + 1 : NULL;
+    char *moved = raw_move((char *)ptr - lead_of(align), raw_size(size, align), align);
+    return moved != NULL ? moved + lead_of(align) : NULL;
+}
+
+bool kv_block_free_evacuated(void *ptr, size_t size, enum kv_mem_owner owner)
+{
+    struct header *h = header_of(ptr);
+    size_t bytes = raw_size(size, ALIGN_PLAIN);
+    if (!raw_is_evacuated(h, bytes))
+        return false;
+    kv_block_verify(ptr, size, ALIGN_PLAIN, owner);
+    h->magic = MAGIC_DEAD;
+    memset(ptr, POISON_FREED, kv_mem_block_size(size));
+    slab_free(h, bytes);
+    return true;
 }
 
 #else
@@ -224,9 +253,19 @@ bool kv_block_evacuates(const void *ptr, size_t size)
     return raw_evacuates(ptr, kv_mem_block_size(size));
 }
 
-void *kv_block_move(void *ptr, size_t size)
+void *kv_block_move(void *ptr, size_t size, size_t align)
 {
-    return raw_move(ptr, kv_mem_block_size(size));
+    return raw_move(ptr, kv_mem_block_size(size), align);
+}
+
+bool kv_block_free_evacuated(void *ptr, size_t size, enum kv_mem_owner owner)
+{
+    (void)owner;
+    size_t bytes = kv_mem_block_size(size);
+    if (!raw_is_evacuated(ptr, bytes))
+        return false;
+    slab_free(ptr, bytes);
+    return true;
 }
 
 #endif

@@ -64,6 +64,7 @@ struct thread {
     char name[16];
 };
 
+_Atomic(bool) kv_mem_evacuation_runs;
 _Thread_local struct kv_mem_slot kv_mem_slot __attribute__((tls_model("initial-exec")));
 static _Thread_local struct thread self __attribute__((tls_model("initial-exec")));
 
@@ -363,16 +364,22 @@ void kv_mem_trim(void)
 
 uint64_t kv_mem_evacuation_begin(void)
 {
-    atomic_fetch_add_explicit(&evacuation, 1, memory_order_relaxed);
-    kv_mem_trim(); /* others follow with their own next trim */
+    kv_mem_flush();
     uint64_t bytes = kv_slab_evacuation_begin() + kv_large_evacuation_begin();
-    if (bytes == 0)
+    if (bytes == 0) {
         kv_mem_evacuation_end();
+        return 0;
+    }
+    atomic_store_explicit(&kv_mem_evacuation_runs, true, memory_order_relaxed);
+    /* Other threads empty their caches at their next trim: after the choice, so that none keeps
+     * what it took from a chosen slab before. */
+    self.evacuation = atomic_fetch_add_explicit(&evacuation, 1, memory_order_relaxed) + 1;
     return bytes;
 }
 
 void kv_mem_evacuation_end(void)
 {
+    atomic_store_explicit(&kv_mem_evacuation_runs, false, memory_order_relaxed);
     kv_slab_evacuation_end();
     kv_large_evacuation_end();
 }

@@ -35,6 +35,9 @@ struct kv_mem_slot {
 /* initial-exec: one instruction reaches it, no call. */
 extern _Thread_local struct kv_mem_slot kv_mem_slot __attribute__((tls_model("initial-exec")));
 
+/* Slabs are chosen; relaxed. */
+extern _Atomic(bool) kv_mem_evacuation_runs;
+
 /* Slow ways: an empty or a full cache, large blocks, debug builds. Whole effect, counting included.
  * `may_fail`: NULL instead of the end of the process. */
 void *kv_mem_alloc_slow(size_t size, enum kv_mem_owner owner, bool may_fail);
@@ -42,6 +45,9 @@ void *kv_mem_alloc_large(size_t size, enum kv_mem_owner owner, bool may_fail);
 void kv_mem_free_slow(void *ptr, size_t size, enum kv_mem_owner owner);
 void kv_mem_free_large(void *ptr, size_t size, enum kv_mem_owner owner);
 void *kv_mem_zero_large(size_t size, enum kv_mem_owner owner, bool may_fail);
+
+/* True when the block was one of a slab that is evacuated, and is free now. */
+bool kv_mem_free_evacuated(void *ptr, size_t size, enum kv_mem_owner owner);
 
 KV_INLINE unsigned kv_mem_class_of(size_t size)
 {
@@ -155,5 +161,13 @@ KV_INLINE void kv_mem_free(void *ptr, size_t size, enum kv_mem_owner owner)
 }
 
 #endif
+
+KV_INLINE void kv_mem_free_movable(void *ptr, size_t size, enum kv_mem_owner owner)
+{
+    if (KV_UNLIKELY(atomic_load_explicit(&kv_mem_evacuation_runs, memory_order_relaxed)) &&
+        kv_mem_free_evacuated(ptr, size, owner))
+        return;
+    kv_mem_free(ptr, size, owner);
+}
 
 #endif

@@ -188,11 +188,11 @@ bool kv_large_evacuates(const void *ptr, size_t bytes)
 }
 
 /* In the arena of the old block, whose other slabs have the room that was found. */
-void *kv_large_alloc_dense(size_t bytes, const void *old)
+void *kv_large_alloc_dense(size_t bytes, size_t align, const void *old)
 {
     unsigned arena;
     size_t len = sizeof(arena);
-    int flags = flags_for(bytes, ALIGN_PLAIN) | MALLOCX_TCACHE_NONE;
+    int flags = flags_for(bytes, align) | MALLOCX_TCACHE_NONE;
     if (query_mib_len != 0 &&
         mallctlbymib(lookup_mib, KV_ARRAY_LEN(lookup_mib), &arena, &len, &old, sizeof(old)) == 0)
         flags |= MALLOCX_ARENA(arena);
@@ -202,9 +202,9 @@ void *kv_large_alloc_dense(size_t bytes, const void *old)
     return ptr;
 }
 
-void kv_large_free_dense(void *ptr, size_t bytes)
+void kv_large_free_dense(void *ptr, size_t bytes, size_t align)
 {
-    sdallocx(ptr, bytes, flags_for(bytes, ALIGN_PLAIN) | MALLOCX_TCACHE_NONE);
+    sdallocx(ptr, bytes, flags_for(bytes, align) | MALLOCX_TCACHE_NONE);
     if (bytes >= PAGED_MIN)
         kv_cache_count_paged(-1);
 }
@@ -324,16 +324,15 @@ bool kv_large_evacuates(const void *ptr, size_t bytes)
 #endif
 }
 
-void *kv_large_alloc_dense(size_t bytes, const void *old)
+void *kv_large_alloc_dense(size_t bytes, size_t align, const void *old)
 {
     (void)old;
-    return malloc(bytes);
+    return kv_large_alloc(bytes, align, false);
 }
 
-void kv_large_free_dense(void *ptr, size_t bytes)
+void kv_large_free_dense(void *ptr, size_t bytes, size_t align)
 {
-    (void)bytes;
-    free(ptr);
+    kv_large_free(ptr, bytes, align);
 }
 
 void kv_large_init(void)

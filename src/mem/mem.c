@@ -321,7 +321,23 @@ bool kv_mem_evacuates(const void *ptr, size_t size)
 void *kv_mem_try_move(void *ptr, size_t size, enum kv_mem_owner owner)
 {
     kv_block_verify(ptr, size, ALIGN_PLAIN, owner);
-    return kv_block_move(ptr, size);
+    return kv_block_move(ptr, size, ALIGN_PLAIN);
+}
+
+void *kv_mem_try_move_aligned(void *ptr, size_t size, size_t align, enum kv_mem_owner owner)
+{
+    size_t rounded = aligned_size(size, align);
+    kv_block_verify(ptr, rounded, align, owner);
+    return kv_block_move(ptr, rounded, align);
+}
+
+bool kv_mem_free_evacuated(void *ptr, size_t size, enum kv_mem_owner owner)
+{
+    kv_cache_register();
+    if (ptr == NULL || !kv_block_free_evacuated(ptr, size, owner))
+        return false;
+    cache_count(owner, -(int64_t)kv_mem_block_size(size));
+    return true;
 }
 
 /* --- reading the counters --- */

@@ -207,6 +207,14 @@ bool kv_mem_evacuates(const void *ptr, size_t size);
 /* Copies a block to a better place and frees the old one, both past the thread's cache; the caller
  * puts the new pointer in the place of the old. NULL: no place, nothing changed. */
 void *kv_mem_try_move(void *ptr, size_t size, enum kv_mem_owner owner) KV_MUST_CHECK;
+/* Likewise for a block of kv_mem_alloc_aligned. */
+void *kv_mem_try_move_aligned(void *ptr, size_t size, size_t align,
+                              enum kv_mem_owner owner) KV_MUST_CHECK;
+/* As kv_mem_free, for blocks that come and go quickly and that a walk can reach: while an
+ * evacuation runs, a block of a chosen slab goes back to it. Through the thread's cache it would be
+ * handed out again at once, and under writes no slab would ever run empty. Budget: that of
+ * kv_mem_free and 2 instructions. */
+KV_INLINE void kv_mem_free_movable(void *ptr, size_t size, enum kv_mem_owner owner);
 
 /* --- the allocator below and the system --- */
 struct kv_mem_system {

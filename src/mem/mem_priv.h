@@ -159,8 +159,8 @@ void kv_large_init(void);
 void kv_large_sample(void);
 void kv_large_purge(void);
 bool kv_large_evacuates(const void *ptr, size_t bytes);
-void *kv_large_alloc_dense(size_t bytes, const void *old); /* for a copy of block `old` */
-void kv_large_free_dense(void *ptr, size_t bytes);
+void *kv_large_alloc_dense(size_t bytes, size_t align, const void *old); /* for a copy of `old` */
+void kv_large_free_dense(void *ptr, size_t bytes, size_t align);
 /* True when evacuating large blocks is worth it: enough is lost inside the allocator's slabs. */
 uint64_t kv_large_evacuation_begin(void);
 void kv_large_evacuation_end(void);
@@ -188,7 +188,10 @@ void kv_block_note_size(void *ptr, size_t size);
 void kv_block_note_owner(void *ptr, enum kv_mem_owner owner);
 /* See kv_mem_evacuates and kv_mem_try_move; nothing is counted. */
 bool kv_block_evacuates(const void *ptr, size_t size);
-void *kv_block_move(void *ptr, size_t size);
+void *kv_block_move(void *ptr, size_t size, size_t align);
+/* Frees a block of a slab that is evacuated, past the cache; false: it is none. Nothing is counted.
+ */
+bool kv_block_free_evacuated(void *ptr, size_t size, enum kv_mem_owner owner);
 
 KV_COLD KV_NORETURN void kv_mem_out_of_memory(size_t size, enum kv_mem_owner owner);
 

@@ -281,7 +281,7 @@ static void release_value(struct kv_entry *e)
 
 static void free_block(struct kv_entry *e)
 {
-    kv_mem_free(e, kv_entry_size(e), KV_MEM_ENTRY);
+    kv_mem_free_movable(e, kv_entry_size(e), KV_MEM_ENTRY);
 }
 
 void kv_entry_destroy(struct kv_entry *e)

@@ -55,7 +55,7 @@ void kv_bigstr_unref(struct kv_bigstr *b)
     if (before != 1)
         return;
     check(b);
-    kv_mem_free(b, b->block_size, (enum kv_mem_owner)b->owner);
+    kv_mem_free_movable(b, b->block_size, (enum kv_mem_owner)b->owner);
 }
 
 static size_t greedy_capacity(size_t capacity)

@@ -212,6 +212,55 @@ START_TEST(an_empty_table_is_done_at_once)
 }
 END_TEST
 
+#ifndef KV_MEM_SYSTEM
+
+static void *keep(void *item, void *arg)
+{
+    (void)arg;
+    return item;
+}
+
+static uint64_t walk_keeping_items(void)
+{
+    struct kv_moves moves = {0};
+    uint64_t cursor = 0;
+    do
+        cursor = kv_table_move(&table, cursor, 100, keep, NULL, &moves);
+    while (cursor != KV_TABLE_MOVE_END);
+    return moves.moved;
+}
+
+/* Segments leave chosen slabs for good: none takes the place that another has just left. */
+START_TEST(segments_move_once)
+{
+    enum { STEP = 200, SIZES = 64, EACH = 4 };
+    static void *fillers[ITEMS_MAX / STEP][SIZES][EACH];
+    kv_mem_init();
+    kv_random_init(&rng, unit_seed("segments move"));
+    kv_table_init(&table, item_hash, NULL, KV_MEM_TABLE);
+    for (uint32_t i = 0; i < ITEMS_MAX; i++) {
+        put(i, kv_random_next(&rng));
+        for (size_t k = 0; k < SIZES * EACH && i % STEP == 0; k++)
+            fillers[i / STEP][k / EACH][k % EACH] =
+                kv_mem_alloc_aligned((k / EACH + 1) * 64, 64, KV_MEM_OTHER);
+    }
+    for (uint32_t i = 0; i < ITEMS_MAX / STEP; i++)
+        for (size_t k = 0; k < SIZES * EACH; k++)
+            kv_mem_free_aligned(fillers[i][k / EACH][k % EACH], (k / EACH + 1) * 64, 64,
+                                KV_MEM_OTHER);
+    ck_assert_uint_gt(kv_mem_evacuation_begin(), 0);
+    ck_assert_uint_gt(walk_keeping_items(), 0);
+    kv_table_check(&table);
+    ck_assert_uint_eq(walk_keeping_items(), 0);
+    kv_mem_evacuation_end();
+    for (uint32_t i = 0; i < ITEMS_MAX; i++)
+        take(i);
+    ck_assert_int_eq(kv_mem_used_total(), 0);
+}
+END_TEST
+
+#endif
+
 /* Fills with other blocks and frees most of them, so that blocks of `size` lie in thin slabs. */
 static void *make_holes(size_t size, bool keep_holes)
 {
@@ -310,6 +359,9 @@ int main(void)
     unit_add(&u, a_walk_meets_all_items_of_crowded_segments);
     unit_add(&u, a_walk_meets_all_items_of_a_segment_that_merges);
     unit_add(&u, a_call_is_bounded);
+#ifndef KV_MEM_SYSTEM
+    unit_add(&u, segments_move_once);
+#endif
     unit_add(&u, an_empty_table_is_done_at_once);
     unit_add(&u, index_nodes_move_and_stay_in_order);
     unit_add(&u, an_index_walk_goes_on_while_records_come_and_go);

@@ -323,6 +323,94 @@ START_TEST(a_move_takes_the_whole_block_along)
 }
 END_TEST
 
+static unsigned count_slabs(void)
+{
+    struct slab_totals totals;
+    kv_slab_totals(&totals);
+    return (unsigned)totals.slabs;
+}
+
+/* Values are replaced while the walk goes on: a new block, then the old one freed. */
+START_TEST(slabs_run_empty_under_writes)
+{
+    enum { LEFT = 3000 };
+    static void *blocks[LEFT * 10];
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("slabs_run_empty_under_writes"));
+    kv_mem_init();
+    for (int i = 0; i < LEFT * 10; i++)
+        blocks[i] = kv_mem_alloc(500, KV_MEM_ENTRY);
+    for (int i = 0; i < LEFT * 10; i++) {
+        if (i % 10 == 0)
+            blocks[i / 10] = blocks[i];
+        else
+            kv_mem_free(blocks[i], 500, KV_MEM_ENTRY);
+    }
+    int64_t used = kv_mem_used(KV_MEM_ENTRY);
+    kv_mem_flush();
+    unsigned before = count_slabs();
+    ck_assert_uint_gt(kv_mem_evacuation_begin(), 0);
+    for (int i = 0; i < LEFT; i++) {
+        if (kv_mem_evacuates(blocks[i], 500)) {
+            blocks[i] = kv_mem_try_move(blocks[i], 500, KV_MEM_ENTRY);
+            ck_assert_ptr_nonnull(blocks[i]);
+        }
+        void **replaced = &blocks[kv_random_below(&r, LEFT)];
+        void *fresh = kv_mem_alloc(500, KV_MEM_ENTRY);
+        kv_mem_free_movable(*replaced, 500, KV_MEM_ENTRY);
+        *replaced = fresh;
+    }
+    kv_mem_evacuation_end();
+    kv_mem_flush();
+    ck_assert_int_eq(kv_mem_used(KV_MEM_ENTRY), used);
+    ck_assert_uint_lt(count_slabs(), before / 2);
+    for (int i = 0; i < LEFT; i++)
+        kv_mem_free_movable(blocks[i], 500, KV_MEM_ENTRY);
+    kv_mem_free_movable(NULL, 500, KV_MEM_ENTRY);
+    ck_assert_int_eq(kv_mem_used(KV_MEM_ENTRY), 0);
+}
+END_TEST
+
+START_TEST(aligned_blocks_are_moved)
+{
+    enum { COUNT = 2000 };
+    static char *blocks[COUNT];
+    static const size_t sizes[] = {64, 320, 2048, 4096, 5120};
+    kv_mem_init();
+    for (unsigned k = 0; k < KV_ARRAY_LEN(sizes); k++) {
+        size_t size = sizes[k];
+        unsigned wanted = 0;
+        for (int i = 0; i < COUNT; i++)
+            blocks[i] = kv_mem_alloc_aligned(size, 64, KV_MEM_TABLE);
+        for (int i = 0; i < COUNT; i++) {
+            memset(blocks[i], i, size);
+            if (i % 8 != 0)
+                kv_mem_free_aligned(blocks[i], size, 64, KV_MEM_TABLE);
+        }
+        kv_mem_evacuation_begin();
+        for (int i = 0; i < COUNT; i += 8) {
+            bool wants = kv_mem_evacuates(blocks[i], size);
+            wanted += wants;
+            char *moved = kv_mem_try_move_aligned(blocks[i], size, 64, KV_MEM_TABLE);
+            if (moved == NULL)
+                continue;
+            ck_assert_uint_eq((uintptr_t)moved % 64, 0);
+            ck_assert_uint_eq((uint8_t)moved[0], (uint8_t)i);
+            ck_assert_uint_eq((uint8_t)moved[size - 1], (uint8_t)i);
+            if (size <= 1024)
+                ck_assert(!kv_mem_evacuates(moved, size));
+            blocks[i] = moved;
+        }
+        kv_mem_evacuation_end();
+        if (size > 64 && size <= 1024)
+            ck_assert_uint_gt(wanted, 0);
+        for (int i = 0; i < COUNT; i += 8)
+            kv_mem_free_aligned(blocks[i], size, 64, KV_MEM_TABLE);
+    }
+    ck_assert_int_eq(kv_mem_used_total(), 0);
+}
+END_TEST
+
 #if MEM_JEMALLOC
 
 /* Sizes of one class lie on both sides of 16 KiB, from where on blocks are asked for by pages. */
@@ -462,6 +550,8 @@ int main(void)
     unit_add(&u, frees_alone_grow_no_deep_cache);
     unit_add(&u, every_class_has_a_burst_of_half_a_mebibyte);
     unit_add(&u, a_move_takes_the_whole_block_along);
+    unit_add(&u, slabs_run_empty_under_writes);
+    unit_add(&u, aligned_blocks_are_moved);
 #if MEM_JEMALLOC
     unit_add(&u, blocks_of_whole_pages_are_counted_by_class);
     unit_add(&u, a_thread_of_jemalloc_returns_pages_after_the_first_sample);
