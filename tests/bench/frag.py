@@ -175,6 +175,8 @@ class Subject:
         print(", longest slice %s us" % info["defrag_slice_us_max"]
               if "defrag_slice_us_max" in info else "")
         self.conn.close()
+        self.server.process.terminate()
+        self.server.wait(120)  # millions of keys are freed one by one
         self.server.stop()
         return ratio, percentile(meanwhile, 0.99) / percentile(idle, 0.99)
 
