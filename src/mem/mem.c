@@ -257,14 +257,6 @@ static void *resize(void *ptr, size_t old_size, size_t new_size, enum kv_mem_own
     return fresh;
 }
 
-static inline bool same_block(size_t old_size, size_t new_size)
-{
-    if (KV_LIKELY((old_size | new_size) <= KV_MEM_SMALL_MAX))
-        return kv_mem_class_of(old_size) == kv_mem_class_of(new_size);
-    return new_size <= KV_MEM_SIZE_MAX &&
-           kv_mem_block_size(old_size) == kv_mem_block_size(new_size);
-}
-
 /* The block keeps its class; the debug header learns the new size. */
 static void *resize_in_class(void *ptr, size_t old_size, size_t new_size, enum kv_mem_owner owner)
 {
@@ -277,7 +269,7 @@ void *kv_mem_realloc(void *ptr, size_t old_size, size_t new_size, enum kv_mem_ow
 {
     if (ptr == NULL)
         return kv_mem_alloc(new_size, owner);
-    if (KV_LIKELY(same_block(old_size, new_size)))
+    if (KV_LIKELY(kv_mem_same_block(old_size, new_size)))
         return resize_in_class(ptr, old_size, new_size, owner);
     kv_block_verify(ptr, old_size, ALIGN_PLAIN, owner);
     bool absurd = new_size > KV_MEM_SIZE_MAX;
@@ -291,7 +283,7 @@ void *kv_mem_try_realloc(void *ptr, size_t old_size, size_t new_size, enum kv_me
 {
     if (ptr == NULL)
         return kv_mem_try_alloc(new_size, owner);
-    if (same_block(old_size, new_size))
+    if (kv_mem_same_block(old_size, new_size))
         return resize_in_class(ptr, old_size, new_size, owner);
     kv_block_verify(ptr, old_size, ALIGN_PLAIN, owner);
     if (KV_UNLIKELY(refused(new_size)))

@@ -91,6 +91,15 @@ KV_INLINE size_t kv_mem_block_size(size_t size)
 /* Largest request that is accepted at all; try_ calls refuse more, others end the process. */
 #define KV_MEM_SIZE_MAX ((size_t)1 << 46)
 
+/* True when both requests get blocks of the same size. `b` may be any number: one that is not
+ * accepted has no block. */
+KV_INLINE bool kv_mem_same_block(size_t a, size_t b)
+{
+    if (KV_LIKELY((a | b) <= KV_MEM_SMALL_MAX))
+        return kv_mem_class_table[(a + 7) >> 3] == kv_mem_class_table[(b + 7) >> 3];
+    return b <= KV_MEM_SIZE_MAX && kv_mem_block_size(a) == kv_mem_block_size(b);
+}
+
 /* Release builds inline these five (mem/inline.h): a small block is popped from or pushed to the
  * calling thread's cache. Budget for a pair with a size known at compile time: 18 instructions. */
 KV_INLINE void *kv_mem_alloc(size_t size, enum kv_mem_owner owner);

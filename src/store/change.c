@@ -135,7 +135,7 @@ KV_INLINE bool fits_in_place(const struct kv_entry *old, const struct entry_part
         return true;
     size_t size = entry_parts_size(old, parts);
     return !(old->flags & KV_ENTRY_LONG_VALUE) == (f->value_len <= ENTRY_SHORT_MAX) &&
-           kv_mem_block_size(size - parts->value_len + f->value_len) == kv_mem_block_size(size);
+           kv_mem_same_block(size - parts->value_len + f->value_len, size);
 }
 
 /* Overwrites an embedded value or an integer. */
@@ -504,8 +504,7 @@ enum kv_err kv_store_set_expiry(struct kv_view *v, const struct kv_key *k, struc
         return change_present_expiry(&t, k->hash, expiry);
     size_t size = kv_entry_size(t.old);
     size_t new_size = expiry == KV_NO_EXPIRY ? size - ENTRY_WORD : size + ENTRY_WORD;
-    if (kv_mem_block_size(size) == kv_mem_block_size(new_size) &&
-        !kv_entry_layout_changes(t.old, expiry)) {
+    if (kv_mem_same_block(size, new_size) && !kv_entry_layout_changes(t.old, expiry)) {
         enum kv_err err = kv_shard_change_expiry(t.shard, t.database, k->hash, old_expiry, expiry);
         if (err != KV_OK)
             return err;

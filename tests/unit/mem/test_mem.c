@@ -168,6 +168,8 @@ START_TEST(block_sizes_are_classes)
     size_t last = 8;
     for (size_t size = 1; size < 100000; size++) {
         size_t block = kv_mem_block_size(size);
+        if (kv_mem_same_block(size, size - 1) != (block == kv_mem_block_size(size - 1)))
+            ck_abort_msg("%zu and %zu bytes", size - 1, size);
         if (block < size || block < last || kv_mem_block_size(block) != block)
             ck_abort_msg("%zu bytes: block of %zu", size, block);
         last = block;
