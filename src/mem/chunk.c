@@ -36,10 +36,6 @@
 
 #include <sys/mman.h>
 
-#define LOW_AT PAGE_BYTES
-#define LOW_BYTES 128 /* free bits of 1,024 blocks */
-#define HIGH_AT (2 * PAGE_BYTES)
-#define HIGH_BYTES 384 /* of 3,072 blocks */
 #define HEAD_BYTES ((size_t)20 << 10)
 #define HUGE_FROM_CHUNKS 16
 #define PURGE_NS 1000000 /* a sample returns pages for this long, then leaves the rest */
@@ -181,8 +177,8 @@ static struct chunk *chunk_map(bool huge)
     for (unsigned i = 0; i < CHUNK_SLABS; i++) {
         struct slab *s = &c->slabs[i];
         s->first = slab_start(c, i);
-        s->low_words = (uint64_t *)((char *)c + LOW_AT + i * LOW_BYTES);
-        s->high_words = (uint64_t *)((char *)c + HIGH_AT + i * HIGH_BYTES);
+        s->low_words = slab_word(c, i, 0);
+        s->high_words = slab_word(c, i, LOW_WORDS);
         s->list = FULLNESS_COUNT;
         s->resident_bytes = whole ? (uint32_t)slab_space(i) : 0;
     }
@@ -227,11 +223,11 @@ static void slab_prepare(struct slab *s, unsigned class_index)
     s->capacity = s->free_count = (uint16_t)capacity;
     s->free_word = 0;
     s->list_factor = (uint16_t)((FULLNESS_COUNT << 16) / capacity);
-    s->reciprocal = (uint32_t)((((uint64_t)1 << 32) + size - 1) / size);
+    s->reciprocal = slab_reciprocal(size);
     for (unsigned word = 0; word * 64 < capacity; word++) {
         size_t left = capacity - word * 64;
         uint64_t bits = left >= 64 ? UINT64_MAX : ((uint64_t)1 << left) - 1;
-        *(word < 16 ? &s->low_words[word] : &s->high_words[word - 16]) = bits;
+        *slab_word(chunk_of(s), slab_index(s), word) = bits;
     }
 }
 

@@ -77,6 +77,27 @@ struct chunk {                             /* chunk mutex */
     struct slab slabs[CHUNK_SLABS];
 };
 
+/* Where a chunk has the free bits of its slabs: see chunk.c. */
+#define LOW_AT PAGE_BYTES
+#define LOW_BYTES 128 /* of 1,024 blocks */
+#define LOW_WORDS (LOW_BYTES / sizeof(uint64_t))
+#define HIGH_AT (2 * PAGE_BYTES)
+#define HIGH_BYTES 384 /* of 3,072 blocks */
+
+KV_INLINE uint64_t *slab_word(const void *chunk, size_t slab, size_t word)
+{
+    size_t at = word < LOW_WORDS
+                    ? LOW_AT + slab * LOW_BYTES + word * sizeof(uint64_t)
+                    : HIGH_AT + slab * HIGH_BYTES + (word - LOW_WORDS) * sizeof(uint64_t);
+    return (uint64_t *)((uintptr_t)chunk + at);
+}
+
+/* 2^32 / size, rounded up: exact for all offsets in a slab, since the error stays below 2^-16. */
+KV_INLINE uint32_t slab_reciprocal(size_t size)
+{
+    return (uint32_t)((((uint64_t)1 << 32) + size - 1) / size);
+}
+
 /* A slab of `class_index`, all blocks free, resident_bytes as pages are; in no list. NULL: no
  * memory. */
 struct slab *kv_chunk_slab_take(unsigned class_index);

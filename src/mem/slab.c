@@ -243,17 +243,18 @@ static bool give_to(struct slab_class *k, unsigned class_index, void *block)
     return false;
 }
 
-/* Fetches what give_to will touch: the descriptors, then the words they lead to. Where a slab's
- * blocks are never changes while it has one in use, so that this needs no lock. */
-static void fetch_for(void *const *blocks, unsigned n)
+/* Fetches what give_to will touch, descriptors and words, from the addresses alone: waiting for the
+ * one to find the other would take as long as what it saves. (The words of the first, shorter slab
+ * of a chunk are not quite there.) */
+static void fetch_for(unsigned class_index, void *const *blocks, unsigned n)
 {
-    for (unsigned i = 0; i < n; i++)
-        KV_PREFETCH_OWN(slab_of(blocks[i]));
+    uint64_t reciprocal = slab_reciprocal(kv_mem_class_bytes[class_index]);
     for (unsigned i = 0; i < n; i++) {
         const struct slab *s = slab_of(blocks[i]);
-        unsigned word = index_of(s, blocks[i]) / 64;
-        if (KV_LIKELY(word < SLAB_CAPACITY_MAX / 64))
-            KV_PREFETCH_OWN(word_of(s, word));
+        unsigned index = (unsigned)((uintptr_t)blocks[i] % SLAB_BYTES * reciprocal >> 32);
+        KV_PREFETCH_OWN(s);
+        KV_PREFETCH_OWN(
+            slab_word(chunk_of(s), (uintptr_t)blocks[i] / SLAB_BYTES % CHUNK_SLABS, index / 64));
     }
 }
 
@@ -261,7 +262,7 @@ void kv_slab_give(unsigned class_index, void *const *blocks, unsigned n)
 {
     KV_ASSERT(class_index < KV_MEM_CLASS_COUNT);
     struct slab_class *k = &classes[class_index];
-    fetch_for(blocks, n);
+    fetch_for(class_index, blocks, n);
     struct slab *empty = NULL;
     kv_mutex_lock(&k->mutex);
     for (unsigned i = 0; i < n; i++) {
