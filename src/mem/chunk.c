@@ -124,8 +124,10 @@ static void *map_aligned(void)
     char *p = mmap(NULL, CHUNK_BYTES, prot, flags, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    if ((uintptr_t)p % CHUNK_BYTES == 0)
+    if ((uintptr_t)p % CHUNK_BYTES == 0) {
+        MEM_ROOTS_ADD(p, CHUNK_BYTES);
         return p;
+    }
     munmap(p, CHUNK_BYTES);
     p = mmap(NULL, 2 * CHUNK_BYTES, prot, flags, -1, 0);
     if (p == MAP_FAILED)
@@ -136,6 +138,7 @@ static void *map_aligned(void)
     else
         before = 0;
     munmap(p + before + CHUNK_BYTES, CHUNK_BYTES - before);
+    MEM_ROOTS_ADD(p + before, CHUNK_BYTES);
     return p + before;
 }
 
@@ -365,6 +368,7 @@ static void return_victim(const struct victim *v)
 {
     if (v->whole) {
         MEM_UNPOISON(v->chunk, CHUNK_BYTES);
+        MEM_ROOTS_REMOVE(v->chunk, CHUNK_BYTES);
         munmap(v->chunk, CHUNK_BYTES);
     } else {
         return_pages(v->chunk, v->slabs, v->huge);

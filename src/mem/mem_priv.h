@@ -29,9 +29,15 @@
 /* Builds with AddressSanitizer and our slabs: free blocks may not be touched. */
 #if defined(KV_ASAN) && MEM_SLABS
 #include <sanitizer/asan_interface.h>
+#include <sanitizer/lsan_interface.h>
 #define MEM_POISON(ptr, bytes) ASAN_POISON_MEMORY_REGION(ptr, bytes)
 #define MEM_UNPOISON(ptr, bytes) ASAN_UNPOISON_MEMORY_REGION(ptr, bytes)
+/* What only blocks of ours point to has not leaked. */
+#define MEM_ROOTS_ADD(ptr, bytes) __lsan_register_root_region(ptr, bytes)
+#define MEM_ROOTS_REMOVE(ptr, bytes) __lsan_unregister_root_region(ptr, bytes)
 #else
+#define MEM_ROOTS_ADD(ptr, bytes) ((void)(ptr), (void)(bytes))
+#define MEM_ROOTS_REMOVE(ptr, bytes) ((void)(ptr), (void)(bytes))
 #define MEM_POISON(ptr, bytes) ((void)(ptr), (void)(bytes))
 #define MEM_UNPOISON(ptr, bytes) ((void)(ptr), (void)(bytes))
 #endif
