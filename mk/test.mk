@@ -10,7 +10,7 @@
 
 .PHONY: test test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
-        fuzz-program bench bench-evict bench-frag bench-build soak coverage
+        fuzz-program bench bench-evict bench-frag bench-build bench-io soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 # What is not linked into the training server has no profile.
@@ -134,6 +134,14 @@ bench-build:
 	@for variant in $(OPTIMISATIONS); do $(MAKE) --no-print-directory -j2 V=$$variant server; done
 	@$(MAKE) --no-print-directory -j2 V=release bench-programs
 	@$(PYTHON) tests/bench/build.py --build $(BUILD) $(ARGS)
+
+# The backends of the event loop beside redis-server. docs/measurements.md
+IO_BACKENDS := epoll io_uring
+bench-io:
+	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
+	@$(PYTHON) tests/bench/build.py --build $(BUILD) --rounds 9 \
+	  $(foreach b,$(IO_BACKENDS),--kvik '$(b)=$(BUILD)/release/kvik-server --io-backend $(b)') \
+	  $(or $(ARGS),set-p1 get-p1 set-p10 get-p10 set-p50 get-p50)
 
 # Does memory come back, and what does a steady load notice of it? SIZE_MB: bytes in use.
 SIZE_MB ?= 1000

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Compares builds of Kvik with each other: `make bench-build`, or this file with options.
 
-    build.py [--rounds N] [--scale F] [--json FILE] [--kvik NAME=SERVER ...] [row ...]
+    build.py [--rounds N] [--scale F] [--json FILE] [--kvik "NAME=SERVER [ARG ...]" ...] [row ...]
 
 Every build and redis-server run at once, pinned to one core and idle but for the one that is
 measured; the load generator has the other core. In each round every row is run on every server, in
@@ -52,7 +52,8 @@ class BuildBench(Bench):
             self.load = str(load)
 
     def start(self, which):
-        server = Server("--maxclients", "1000", binary=self.binaries[which], threads=1, debug=False)
+        binary, *args = self.binaries[which].split()
+        server = Server("--maxclients", "1000", *args, binary=binary, threads=1, debug=False)
         self.pin(server.pid)
         return server
 
@@ -137,7 +138,8 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the requests")
     parser.add_argument("--build", default="build", help="folder of the builds")
     parser.add_argument("--kvik", action="append", metavar="NAME=SERVER",
-                        help="a build to measure; default: all of docs/build.md")
+                        help="a build to measure, arguments may follow its path; default: all of "
+                             "docs/build.md")
     parser.add_argument("--json", help="every round's figures")
     options = parser.parse_args()
     unknown = set(options.rows) - set(names)
@@ -145,8 +147,9 @@ def main():
         parser.error("no such row: " + " ".join(sorted(unknown)))
     builds = dict(entry.split("=", 1) for entry in options.kvik or [
         "%s=%s" % (name, ROOT / options.build / name / "kvik-server") for name in BUILDS])
-    builds = {name: str(Path(path).resolve()) for name, path in builds.items()}
-    missing = [path for path in builds.values() if not Path(path).exists()]
+    builds = {name: " ".join([str(Path(line.split()[0]).resolve()), *line.split()[1:]])
+              for name, line in builds.items()}
+    missing = [line for line in builds.values() if not Path(line.split()[0]).exists()]
     if missing:
         sys.exit("not built: " + " ".join(missing))
     print("%s, Linux %s, %d rounds; redis: us per command; builds: ratio to it" % (
