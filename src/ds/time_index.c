@@ -154,16 +154,16 @@ static void prefetch_node(const struct kv_time_index_node *n)
 
 /* --- nodes --- */
 
-static struct kv_time_index_node *take_node(void)
+static struct kv_time_index_node *take_node(const struct kv_time_index *x)
 {
-    return kv_mem_try_alloc(NODE_BYTES, KV_MEM_EXPIRY);
+    return kv_mem_try_alloc(NODE_BYTES, (enum kv_mem_owner)x->owner);
 }
 
 static void free_node(struct kv_time_index *x, struct kv_time_index_node *n)
 {
     KV_ASSERT(x->node_count > 0);
     x->node_count--;
-    kv_mem_free_movable(n, NODE_BYTES, KV_MEM_EXPIRY);
+    kv_mem_free_movable(n, NODE_BYTES, (enum kv_mem_owner)x->owner);
 }
 
 static void start_node(struct kv_time_index *x, struct kv_time_index_node *n, bool is_leaf)
@@ -260,9 +260,9 @@ static void update_first_when(struct kv_time_index *x)
     x->first_when = x->root == NULL ? UINT64_MAX : record_at(x->root, 0).high >> HIGH_BITS;
 }
 
-void kv_time_index_init(struct kv_time_index *x)
+void kv_time_index_init(struct kv_time_index *x, enum kv_mem_owner owner)
 {
-    *x = (struct kv_time_index){.first_when = UINT64_MAX};
+    *x = (struct kv_time_index){.first_when = UINT64_MAX, .owner = (uint16_t)owner};
 }
 
 static void free_tree(struct kv_time_index *x, struct kv_time_index_node *n)
@@ -279,7 +279,7 @@ void kv_time_index_release(struct kv_time_index *x)
     if (x->root != NULL)
         free_tree(x, x->root);
     KV_ASSERT(x->node_count == 0);
-    kv_time_index_init(x);
+    kv_time_index_init(x, (enum kv_mem_owner)x->owner);
 }
 
 /* --- inserting --- */
@@ -340,10 +340,10 @@ static bool take_spares(const struct kv_time_index *x, const struct path *p,
         needed++; /* a new root */
     KV_ASSERT(x->height + (level == 0) <= HEIGHT_MAX);
     for (unsigned i = 0; i < needed; i++) {
-        spare[i] = take_node();
+        spare[i] = take_node(x);
         if (spare[i] == NULL) {
             while (i-- > 0)
-                kv_mem_free(spare[i], NODE_BYTES, KV_MEM_EXPIRY);
+                kv_mem_free(spare[i], NODE_BYTES, (enum kv_mem_owner)x->owner);
             return false;
         }
     }
@@ -442,7 +442,7 @@ enum kv_err kv_time_index_insert(struct kv_time_index *x, uint64_t when, uint64_
     struct kv_time_index_node *leaf = NULL;
     if (KV_LIKELY(x->root != NULL))
         return insert_record(x, r, &leaf);
-    x->root = take_node();
+    x->root = take_node(x);
     if (x->root == NULL)
         return KV_ERR_NOMEM;
     start_node(x, x->root, true);
@@ -599,7 +599,7 @@ static void move_path(struct kv_time_index *x, struct path *p, struct kv_moves *
         struct kv_time_index_node *n = p->node[level];
         bool is_leaf = level + 1 == x->height;
         KV_DASSERT(n->is_leaf == is_leaf);
-        n = kv_move_block(n, NODE_BYTES, KV_MEM_EXPIRY, is_leaf ? m : &inner);
+        n = kv_move_block(n, NODE_BYTES, (enum kv_mem_owner)x->owner, is_leaf ? m : &inner);
         if (level == 0)
             x->root = n;
         else

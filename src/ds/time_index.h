@@ -26,11 +26,12 @@ struct kv_time_index {
     uint64_t count;                  /* records */
     uint64_t first_when;             /* smallest `when`; UINT64_MAX while empty */
     uint32_t node_count;             /* nodes of 512 bytes: 2 TiB of them fit */
-    uint32_t height;
+    uint16_t height;
+    uint16_t owner;             /* enum kv_mem_owner that pays for the nodes */
     unsigned __int128 when_sum; /* sum of all `when`, for averages */
 };
 
-void kv_time_index_init(struct kv_time_index *x);
+void kv_time_index_init(struct kv_time_index *x, enum kv_mem_owner owner);
 void kv_time_index_release(struct kv_time_index *x); /* frees all nodes */
 
 /* KV_ERR_NOMEM: nothing changed. */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/background.h"
 #include "engine/worker.h"
+#include "store/collection.h"
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -49,6 +50,19 @@ static void on_evicted(struct kv_view *view, const struct kv_key *key)
     kv_stream_add(w, view->db, argv, 2);
 }
 
+/* Likewise of a member of a collection. */
+static void on_member_expired(struct kv_view *view, const struct kv_key *key, enum kv_type type,
+                              struct kv_slice member)
+{
+    struct kv_worker *w = view->owner;
+    if (!kv_stream_active(&w->engine->stream))
+        return;
+    struct kv_slice argv[3] = {KV_SLICE("HDEL"), kv_slice(key->ptr, key->len), member};
+    if (type != KV_TYPE_HASH)
+        argv[0] = type == KV_TYPE_SET ? KV_SLICE("SREM") : KV_SLICE("ZREM");
+    kv_stream_add(w, view->db, argv, 3);
+}
+
 static void index_commands(struct kv_engine *e, const struct kv_command *list, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -56,6 +70,12 @@ static void index_commands(struct kv_engine *e, const struct kv_command *list, u
         e->by_id[list[i].id] = &list[i];
         index_commands(e, list[i].subs, list[i].sub_count);
     }
+}
+
+static void on_free_later(struct kv_view *view, void (*fn)(void *entry), void *entry)
+{
+    struct kv_worker *w = view->owner;
+    kv_background_submit(w->engine->background, fn, entry);
 }
 
 static const struct kv_command *find_command(struct kv_engine *e, const char *name)
@@ -98,9 +118,14 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
                                   .database_count = options->databases};
     kv_random_secure(&so.hash_key, sizeof(so.hash_key));
     e->store = kv_store_create(&so);
-    struct kv_store_hooks hooks = {.expired = on_expired, .evicted = on_evicted};
+    struct kv_store_hooks hooks = {
+        .expired = on_expired,
+        .evicted = on_evicted,
+        .member_expired = on_member_expired,
+        .free_later = on_free_later,
+    };
     kv_store_set_hooks(e->store, &hooks);
-    kv_memory_limit_apply(e);
+    kv_engine_apply_options(e);
 
     e->index = kv_command_index_create(table);
     e->by_id = kv_mem_zalloc(table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
@@ -181,6 +206,18 @@ void kv_engine_stop(struct kv_engine *e)
 
 void kv_engine_apply_options(struct kv_engine *e)
 {
+    const struct kv_options *o = &e->options;
+    struct kv_collection_limits limits = {
+        .hash_max_listpack_entries = o->hash_max_listpack_entries,
+        .hash_max_listpack_value = o->hash_max_listpack_value,
+        .set_max_intset_entries = o->set_max_intset_entries,
+        .set_max_listpack_entries = o->set_max_listpack_entries,
+        .set_max_listpack_value = o->set_max_listpack_value,
+        .zset_max_listpack_entries = o->zset_max_listpack_entries,
+        .zset_max_listpack_value = o->zset_max_listpack_value,
+        .list_max_listpack_size = o->list_max_listpack_size,
+    };
+    kv_store_set_limits(e->store, &limits);
     kv_memory_limit_apply(e);
 }
 

@@ -60,6 +60,15 @@ void kv_options_default(struct kv_options *o)
     o->maxmemory_policy = KV_POLICY_NOEVICTION;
     o->maxmemory_samples = 5;
     o->maxmemory_tenacity = 10;
+    o->hash_max_listpack_entries = 512;
+    o->hash_max_listpack_value = 64;
+    o->set_max_intset_entries = 512;
+    o->set_max_listpack_entries = 128;
+    o->set_max_listpack_value = 64;
+    o->zset_max_listpack_entries = 128;
+    o->zset_max_listpack_value = 64;
+    o->list_max_listpack_size = -2;
+    o->hll_sparse_max_bytes = 3000;
     o->defrag_ignore_bytes = 100 * MIB;
     o->defrag_threshold_lower = 10;
     o->defrag_threshold_upper = 100;

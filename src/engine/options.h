@@ -79,6 +79,12 @@ struct kv_options {
     uint32_t maxmemory_tenacity; /* 10: how long one command may evict, 0 to 100 */
     int64_t maxmemory_clients;   /* bytes; negative: percent of maxmemory; 0: no limit */
     bool lazyfree_eviction, lazyfree_expire, lazyfree_server_del, lazyfree_user_del;
+    /* how large a small collection may be: store/collection.h */
+    uint64_t hash_max_listpack_entries, hash_max_listpack_value;
+    uint64_t set_max_intset_entries, set_max_listpack_entries, set_max_listpack_value;
+    uint64_t zset_max_listpack_entries, zset_max_listpack_value;
+    int64_t list_max_listpack_size;
+    uint64_t hll_sparse_max_bytes; /* 3,000: longest sparse HyperLogLog */
     bool active_defrag;
     uint64_t defrag_ignore_bytes;    /* 100 MiB: less than this coming back is not worth it */
     uint32_t defrag_threshold_lower; /* 10 %: fragmentation at which it starts */

@@ -28,28 +28,55 @@ static_assert((KV_ENTRY_EMBED_MAX & (KV_ENTRY_EMBED_MAX - 1)) == 0, "a block cla
 
 /* --- table and index --- */
 
-enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
-                           struct kv_entry *old, struct kv_entry *e)
+static void forget_member_due(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
+                              int64_t due)
 {
-    KV_DASSERT(old != e);
-    int64_t old_expiry = old != NULL ? kv_entry_expiry(old) : KV_NO_EXPIRY;
-    int64_t expiry = kv_entry_expiry(e);
-    enum kv_err err = kv_shard_change_expiry(shard, database, hash, old_expiry, expiry);
-    if (KV_UNLIKELY(err != KV_OK))
-        return err;
+    enum kv_err err = kv_shard_change_member_due(shard, database, hash, due, KV_NOT_DUE);
+    KV_ASSERT(err == KV_OK);
+}
+
+/* Puts e into the table, both indexes having been brought to it. */
+static enum kv_err place_in_table(struct kv_shard *shard, struct kv_database *database,
+                                  uint64_t hash, struct kv_entry *old, struct kv_entry *e)
+{
     if (old != NULL) {
         kv_table_replace(&database->table, hash, old, e);
         database_count_replaced(database, old, e);
         return KV_OK;
     }
-    err = kv_table_insert(&database->table, hash, e);
+    enum kv_err err = kv_table_insert(&database->table, hash, e);
     if (KV_UNLIKELY(err != KV_OK)) {
-        enum kv_err undone = kv_shard_change_expiry(shard, database, hash, expiry, KV_NO_EXPIRY);
+        enum kv_err undone =
+            kv_shard_change_expiry(shard, database, hash, kv_entry_expiry(e), KV_NO_EXPIRY);
         KV_ASSERT(undone == KV_OK);
         return err;
     }
     database_count_placed(database, e);
     return KV_OK;
+}
+
+/* What can fail and be undone without failing comes first: records are added before others go. */
+enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
+                           struct kv_entry *old, struct kv_entry *e)
+{
+    KV_DASSERT(old != e);
+    int64_t old_expiry = old != NULL ? kv_entry_expiry(old) : KV_NO_EXPIRY;
+    int64_t old_due = old != NULL ? entry_member_due(old) : KV_NOT_DUE;
+    int64_t due = entry_member_due(e);
+    bool due_changes = KV_UNLIKELY(due != old_due);
+    if (due_changes && due != KV_NOT_DUE) {
+        enum kv_err err = kv_shard_change_member_due(shard, database, hash, KV_NOT_DUE, due);
+        if (err != KV_OK)
+            return err;
+    }
+    enum kv_err err = kv_shard_change_expiry(shard, database, hash, old_expiry, kv_entry_expiry(e));
+    if (KV_LIKELY(err == KV_OK))
+        err = place_in_table(shard, database, hash, old, e);
+    if (due_changes && err != KV_OK && due != KV_NOT_DUE)
+        forget_member_due(shard, database, hash, due);
+    if (due_changes && err == KV_OK && old_due != KV_NOT_DUE)
+        forget_member_due(shard, database, hash, old_due);
+    return err;
 }
 
 void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
@@ -60,6 +87,9 @@ void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint6
     enum kv_err err =
         kv_shard_change_expiry(shard, database, hash, kv_entry_expiry(e), KV_NO_EXPIRY);
     KV_ASSERT(err == KV_OK);
+    int64_t due = entry_member_due(e);
+    if (KV_UNLIKELY(due != KV_NOT_DUE))
+        forget_member_due(shard, database, hash, due);
 }
 
 void kv_store_delete(struct kv_view *v, const struct kv_key *k, struct kv_entry *e)
@@ -68,7 +98,7 @@ void kv_store_delete(struct kv_view *v, const struct kv_key *k, struct kv_entry 
     struct kv_database *database = shard_database(shard, v->db);
     KV_DASSERT(database != NULL && entry_has_key(e, k));
     kv_shard_detach(shard, database, k->hash, e);
-    kv_entry_destroy(e);
+    entry_retire(v, e);
 }
 
 /* --- setting --- */
@@ -220,7 +250,7 @@ static enum kv_err overwrite_large(struct target *t, uint64_t hash, const struct
 }
 
 /* The general case: builds a new entry and puts it in the place of the old one. */
-static enum kv_err replace(struct target *t, uint64_t hash, struct entry_form *f)
+static enum kv_err replace(struct kv_view *v, struct target *t, uint64_t hash, struct entry_form *f)
 {
     struct kv_bigstr *large = NULL;
     if (f->pointer) {
@@ -243,22 +273,24 @@ static enum kv_err replace(struct target *t, uint64_t hash, struct entry_form *f
     if (large != NULL)
         take_block(t, large);
     if (t->old != NULL)
-        kv_entry_destroy(t->old);
+        entry_retire(v, t->old);
     return KV_OK;
 }
 
 /* What does not fit over the old value: settles the layout, then large over large or anew. */
-static KV_NOINLINE enum kv_err set_anew(struct target *t, uint64_t hash, struct entry_form *f)
+static KV_NOINLINE enum kv_err set_anew(struct kv_view *v, struct target *t, uint64_t hash,
+                                        struct entry_form *f)
 {
     if (f->type_encoding >> 4 != KV_ENC_INT && !entry_embeds(f->key.len, f->value_len, f->expiry)) {
         t->string = kv_slice(f->value, f->value_len);
         f->pointer = true;
         f->value_len = ENTRY_WORD;
-        if (t->old != NULL && kv_entry_bigstr(t->old) != NULL &&
+        if (t->old != NULL && kv_entry_type(t->old) == KV_TYPE_STRING &&
+            kv_entry_bigstr(t->old) != NULL &&
             ((entry_form_flags(f) ^ t->old->flags) & KV_ENTRY_LAYOUT_FLAGS) == 0)
             return overwrite_large(t, hash, f);
     }
-    return replace(t, hash, f);
+    return replace(v, t, hash, f);
 }
 
 /* `f` holds encoding and value; the rest is settled here. */
@@ -273,7 +305,7 @@ KV_INLINE enum kv_err set_form(struct kv_view *v, const struct kv_key *k, struct
         if (KV_LIKELY(fits_in_place(t->old, &parts, f)))
             return overwrite(t, k->hash, &parts, f);
     }
-    return set_anew(t, k->hash, f);
+    return set_anew(v, t, k->hash, f);
 }
 
 /* Settles the encoding of a string's bytes; an integer is put into *number. */

@@ -17,7 +17,7 @@ struct totals {
     const struct kv_store *store;
     const struct kv_shard *shard;
     const struct kv_database *database;
-    uint64_t entries, expires;
+    uint64_t entries, expires, member_dues;
     unsigned __int128 expiry_sum;
     int64_t type_bytes[KV_TYPE_COUNT], slack_bytes;
 };
@@ -41,6 +41,7 @@ static void check_entry(void *item, void *arg)
     t->type_bytes[kv_entry_type(e)] += (int64_t)f.block_bytes;
     t->slack_bytes += (int64_t)(f.block_bytes - f.used_bytes);
     t->entries++;
+    t->member_dues += entry_member_due(e) != KV_NOT_DUE;
     if (kv_entry_has_expiry(e)) {
         t->expires++;
         t->expiry_sum += (uint64_t)kv_entry_expiry(e);
@@ -56,6 +57,11 @@ static void check_database(const struct kv_store *s, const struct kv_shard *shar
     kv_table_each(&database->table, check_entry, &t);
     KV_ASSERT(t.entries == database->table.count);
     KV_ASSERT(t.expires == database->expiry.count);
+    KV_ASSERT((database->member_due != NULL) == (t.member_dues != 0));
+    if (database->member_due != NULL) {
+        kv_time_index_check(database->member_due);
+        KV_ASSERT(t.member_dues == database->member_due->count);
+    }
     KV_ASSERT(t.expiry_sum == database->expiry.when_sum);
     KV_ASSERT((database->expiry.first_when == UINT64_MAX) == (t.expires == 0));
     KV_ASSERT(t.slack_bytes == database->slack_bytes);
@@ -73,6 +79,8 @@ static void check_shard(const struct kv_store *s, const struct kv_shard *shard)
         if (database != NULL) {
             check_database(s, shard, database);
             first = KV_MIN(first, database->expiry.first_when);
+            if (database->member_due != NULL)
+                first = KV_MIN(first, database->member_due->first_when);
         }
     }
     int64_t hint = atomic_load_explicit(&shard->next_due_ms, memory_order_relaxed);

@@ -1,6 +1,8 @@
 /* Digests: 160 bits that tell whether two keyspaces (or values) are equal.
  *
- *   value digest   H(type, bytes)                                     DEBUG DIGEST-VALUE
+ *   value digest   H(type, bytes) of a string                         DEBUG DIGEST-VALUE
+ *                  XOR over H(type, index, H(member), H(value or score), due time) of a collection,
+ *                  the index being 0 but in lists, whose order counts
  *   key digest     H(database, expiry, H(key), value digest)
  *   store digest   XOR of the key digests of all keys that are not due
  *
@@ -44,17 +46,43 @@ static struct digest digest_bytes(const void *bytes, size_t len, uint64_t seed)
     return d;
 }
 
+/* What the digest of a member is taken of. */
+struct member_record {
+    struct digest name, value;
+    uint64_t index;
+    int64_t due;
+} __attribute__((packed));
+
+struct member_sum {
+    struct digest total;
+    enum kv_type type;
+    uint64_t index;
+};
+
+static void add_member(const struct kv_member *m, void *arg)
+{
+    struct member_sum *sum = arg;
+    struct member_record record = {
+        .name = digest_bytes(m->name.ptr, m->name.len, 0),
+        .value = digest_bytes(m->value.ptr, m->value.len, 0),
+        .index = sum->type == KV_TYPE_LIST ? sum->index++ : 0,
+        .due = m->due,
+    };
+    struct digest d = digest_bytes(&record, sizeof(record), sum->type);
+    for (int i = 0; i < DIGEST_BYTES; i++)
+        sum->total.bytes[i] ^= d.bytes[i];
+}
+
 static struct digest value_digest(const struct kv_entry *e)
 {
     char scratch[KV_INT_TEXT_MAX];
-    struct kv_slice string;
-    switch (kv_entry_type(e)) {
-    case KV_TYPE_STRING:
-        string = kv_entry_string(e, scratch);
+    struct member_sum sum = {.type = kv_entry_type(e)};
+    if (kv_entry_type(e) == KV_TYPE_STRING) {
+        struct kv_slice string = kv_entry_string(e, scratch);
         return digest_bytes(string.ptr, string.len, KV_TYPE_STRING);
-    default:
-        KV_UNREACHABLE();
     }
+    kv_entry_each_member(e, add_member, &sum);
+    return sum.total;
 }
 
 void kv_entry_digest(const struct kv_entry *e, uint8_t out[20])

@@ -12,17 +12,19 @@
  *     the one place that decides anew.
  *   - An integer has no pointer and no length field.
  *
- * Types differ in what the pointer means. The four switches, kv_entry_value_footprint,
- * release_value, copy_value and move_value, are where they slot in; the rest of store/ treats every
- * pointer alike.
+ * Encodings differ in what the pointer means. The switches over large ones (footprint, number of
+ * elements, copy, free, move, check) are where they slot in; the rest of store/ treats every
+ * pointer alike, and a small collection like a string.
  *
  * Rejected: padding the header to 8 bytes so that fields are aligned. Unaligned loads cost nothing
  * on the machines we run on, and two bytes a key move every third key into a larger class.
  *
  * Threads: as entry.h; kv_entry_destroy touches nothing but the entry and may run anywhere.
  */
+#include "ds/packed.h"
 #include "store/entry_priv.h"
 #include "store/store.h"
+#include "value/dict.h"
 
 size_t kv_entry_size(const struct kv_entry *e)
 {
@@ -56,8 +58,27 @@ static int64_t value_int(const struct kv_entry *e)
 
 struct kv_bigstr *kv_entry_bigstr(const struct kv_entry *e)
 {
-    if (kv_entry_type(e) != KV_TYPE_STRING || !(e->flags & KV_ENTRY_POINTER))
+    if (!(e->flags & KV_ENTRY_POINTER) || kv_entry_is_large(e))
         return NULL;
+    return value_pointer(e);
+}
+
+uint8_t *kv_entry_bytes(const struct kv_entry *e, size_t *len)
+{
+    struct entry_parts parts = entry_parts(e);
+    KV_DASSERT(kv_entry_encoding(e) != KV_ENC_INT && !kv_entry_is_large(e));
+    if (KV_LIKELY(!(e->flags & KV_ENTRY_POINTER))) {
+        *len = parts.value_len;
+        return parts.value;
+    }
+    struct kv_bigstr *large = value_pointer(e);
+    *len = large->len;
+    return (uint8_t *)large->data;
+}
+
+void *kv_entry_large(const struct kv_entry *e)
+{
+    KV_DASSERT(kv_entry_is_large(e));
     return value_pointer(e);
 }
 
@@ -96,12 +117,23 @@ bool kv_entry_string_int(const struct kv_entry *e, int64_t *out)
 
 struct kv_footprint kv_entry_value_footprint(const struct kv_entry *e)
 {
-    const struct kv_bigstr *large;
-    switch (kv_entry_type(e)) {
-    case KV_TYPE_STRING:
-        large = value_pointer(e);
-        return (struct kv_footprint){large->block_size,
-                                     offsetof(struct kv_bigstr, data) + large->len};
+    const struct kv_bigstr *bytes = kv_entry_bigstr(e);
+    if (bytes != NULL)
+        return (struct kv_footprint){bytes->block_size,
+                                     offsetof(struct kv_bigstr, data) + bytes->len};
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_HASHTABLE:
+        return kv_dict_footprint(value_pointer(e));
+    default:
+        KV_UNREACHABLE();
+    }
+}
+
+uint64_t kv_entry_elements(const struct kv_entry *e)
+{
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_HASHTABLE:
+        return kv_dict_count(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -127,7 +159,9 @@ const char *kv_type_name(enum kv_type type)
 
 const char *kv_encoding_name(enum kv_encoding encoding)
 {
-    static const char *const names[] = {"raw", "embstr", "int"};
+    static const char *const names[] = {"raw",       "embstr",     "int",
+                                        "listpack",  "listpackex", "intset",
+                                        "quicklist", "hashtable",  "skiplist"};
     static_assert(KV_ARRAY_LEN(names) == KV_ENC_COUNT, "every encoding has a name");
     KV_ASSERT((unsigned)encoding < KV_ENC_COUNT);
     return names[encoding];
@@ -199,24 +233,41 @@ struct kv_entry *kv_entry_build(const struct entry_form *f)
     return e;
 }
 
+/* True when the value is bytes, which lie beside the key or in a block of their own. */
+static bool has_bytes(const struct kv_entry *e)
+{
+    return kv_entry_encoding(e) != KV_ENC_INT && !kv_entry_is_large(e);
+}
+
+static struct kv_slice bytes_of(const struct kv_entry *e)
+{
+    size_t len;
+    const uint8_t *bytes = kv_entry_bytes(e, &len);
+    return kv_slice((const char *)bytes, len);
+}
+
 bool kv_entry_layout_changes(const struct kv_entry *e, int64_t expiry)
 {
-    if (kv_entry_type(e) != KV_TYPE_STRING || kv_entry_encoding(e) == KV_ENC_INT)
+    if (!has_bytes(e))
         return false;
-    bool embeds = entry_embeds(kv_entry_key(e).len, kv_entry_string_len(e), expiry);
+    bool embeds = entry_embeds(kv_entry_key(e).len, bytes_of(e).len, expiry);
     return embeds == !!(e->flags & KV_ENTRY_POINTER);
 }
 
-/* Copies a value that lies in blocks of its own, for a form that points to it; NULL: no memory. */
-static void *copy_value(const struct kv_entry *e, struct kv_slice string)
+static struct kv_bigstr *copy_bytes(struct kv_slice bytes)
 {
-    struct kv_bigstr *large;
-    switch (kv_entry_type(e)) {
-    case KV_TYPE_STRING:
-        large = kv_bigstr_try_create(string.len, KV_MEM_VALUE);
-        if (large != NULL)
-            memcpy(large->data, string.ptr, string.len);
-        return large;
+    struct kv_bigstr *large = kv_bigstr_try_create(bytes.len, KV_MEM_VALUE);
+    if (large != NULL && bytes.len != 0)
+        memcpy(large->data, bytes.ptr, bytes.len);
+    return large;
+}
+
+/* Copies the structure of a large collection; NULL: no memory. */
+static void *copy_large(const struct kv_entry *e)
+{
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_HASHTABLE:
+        return kv_dict_copy(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -230,9 +281,8 @@ struct kv_entry *kv_entry_rebuild(const struct kv_entry *e, struct kv_slice key,
     void *copied = NULL;
     f.key = key;
     f.expiry = expiry;
-    if (kv_entry_type(e) == KV_TYPE_STRING && kv_entry_encoding(e) != KV_ENC_INT) {
-        char scratch[KV_INT_TEXT_MAX];
-        string = kv_entry_string(e, scratch);
+    if (has_bytes(e)) {
+        string = bytes_of(e);
         bool embeds = entry_embeds(key.len, string.len, expiry);
         /* A string that stops being embedded needs a block although nobody asked for a copy. */
         copy |= !embeds && !f.pointer;
@@ -243,15 +293,19 @@ struct kv_entry *kv_entry_rebuild(const struct kv_entry *e, struct kv_slice key,
         }
     }
     if (f.pointer && copy) {
-        copied = copy_value(e, string);
+        copied = has_bytes(e) ? copy_bytes(string) : copy_large(e);
         if (copied == NULL)
             return NULL;
         f.value = &copied;
         f.value_len = ENTRY_WORD;
     }
     struct kv_entry *built = kv_entry_build(&f);
-    if (built == NULL && copied != NULL)
-        kv_bigstr_unref(copied);
+    if (built == NULL && copied != NULL) {
+        if (has_bytes(e))
+            kv_bigstr_unref(copied);
+        else
+            kv_entry_large_free(kv_entry_encoding(e), copied);
+    }
     return built;
 }
 
@@ -266,17 +320,25 @@ void kv_entry_drop_large(struct kv_bigstr *large)
     kv_bigstr_unref(large);
 }
 
-static void release_value(struct kv_entry *e)
+void kv_entry_large_free(enum kv_encoding encoding, void *large)
 {
-    if (KV_LIKELY(!(e->flags & KV_ENTRY_POINTER)))
-        return;
-    switch (kv_entry_type(e)) {
-    case KV_TYPE_STRING:
-        kv_entry_drop_large(value_pointer(e));
+    switch (encoding) {
+    case KV_ENC_HASHTABLE:
+        kv_dict_free(large);
         return;
     default:
         KV_UNREACHABLE();
     }
+}
+
+static void release_value(struct kv_entry *e)
+{
+    if (KV_LIKELY(!(e->flags & KV_ENTRY_POINTER)))
+        return;
+    if (kv_entry_is_large(e))
+        kv_entry_large_free(kv_entry_encoding(e), value_pointer(e));
+    else
+        kv_entry_drop_large(value_pointer(e));
 }
 
 static void free_block(struct kv_entry *e)
@@ -305,9 +367,13 @@ void kv_entry_discard(struct kv_entry *e, const struct kv_entry *other)
 
 static void move_value(struct kv_entry *e, struct kv_moves *m)
 {
-    switch (kv_entry_type(e)) {
-    case KV_TYPE_STRING:
+    if (!kv_entry_is_large(e)) {
         entry_write_pointer(e, kv_bigstr_move(value_pointer(e), m));
+        return;
+    }
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_HASHTABLE:
+        entry_write_pointer(e, kv_dict_move(value_pointer(e), m));
         return;
     default:
         KV_UNREACHABLE();
@@ -321,6 +387,31 @@ struct kv_entry *kv_entry_move(struct kv_entry *e, struct kv_moves *m)
     return kv_move_block(e, kv_entry_size(e), KV_MEM_ENTRY, m);
 }
 
+/* What every type of collection promises; its own functions check more. */
+static void check_collection(const struct kv_entry *e)
+{
+    size_t len;
+    const uint8_t *bytes = kv_entry_is_large(e) ? NULL : kv_entry_bytes(e, &len);
+    KV_ASSERT(kv_entry_is_large(e) == !!(e->flags & KV_ENTRY_POINTER) || bytes != NULL);
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_LISTPACKEX:
+        KV_ASSERT(len > KV_LISTPACKEX_HEAD);
+        KV_ASSERT(kv_packed_valid(bytes + KV_LISTPACKEX_HEAD, len - KV_LISTPACKEX_HEAD) ==
+                  KV_PACKED_GOOD);
+        return;
+    case KV_ENC_LISTPACK:
+        KV_ASSERT(kv_packed_valid(bytes, len) == KV_PACKED_GOOD);
+        KV_ASSERT(kv_packed_count(bytes) != 0);
+        return;
+    case KV_ENC_HASHTABLE:
+        KV_ASSERT(kv_dict_count(kv_entry_large(e)) != 0);
+        kv_dict_check(kv_entry_large(e));
+        return;
+    default:
+        return;
+    }
+}
+
 void kv_entry_check(const struct kv_entry *e)
 {
     struct entry_form f = kv_entry_form(e);
@@ -330,9 +421,8 @@ void kv_entry_check(const struct kv_entry *e)
     KV_ASSERT(kv_slice_equal(f.key, kv_entry_key(e)));
     if (f.expiry != KV_NO_EXPIRY)
         KV_ASSERT(f.expiry >= 0 && f.expiry <= KV_EXPIRY_MAX);
-    if (kv_entry_type(e) != KV_TYPE_STRING)
-        return;
     KV_ASSERT(kv_entry_encoding(e) < KV_ENC_COUNT);
+    KV_ASSERT((kv_entry_type(e) == KV_TYPE_STRING) == (kv_entry_encoding(e) <= KV_ENC_INT));
     KV_ASSERT(!kv_entry_layout_changes(e, f.expiry));
     if (kv_entry_encoding(e) == KV_ENC_INT)
         KV_ASSERT(!(e->flags & KV_ENTRY_POINTER));
@@ -344,4 +434,6 @@ void kv_entry_check(const struct kv_entry *e)
         KV_ASSERT(large->owner == KV_MEM_VALUE);
         KV_ASSERT(kv_mem_block_size(large->block_size) == large->block_size);
     }
+    if (kv_entry_type(e) != KV_TYPE_STRING)
+        check_collection(e);
 }

@@ -16,7 +16,12 @@
  * key comparison.
  *
  * A string is embedded while the entry stays within KV_ENTRY_EMBED_MAX bytes, else it is a
- * kv_bigstr. That is layout; what OBJECT ENCODING reports is the encoding in byte 0.
+ * kv_bigstr. That is layout; what OBJECT ENCODING reports is the encoding in byte 0. Small
+ * collections are bytes, and laid out just so; large ones are always a pointer.
+ *
+ * KV_ENC_LISTPACKEX has 8 bytes before its packed list, a time (ms, KV_NO_EXPIRY) that is no later
+ * than the earliest due time of a member, and in the list one more item behind each member (and
+ * its value or score): its due time, 0 without one.
  *
  * Threads: under the shard's lock (or alone behind the gate).
  */
@@ -27,6 +32,7 @@
 #include "base/number.h"
 #include "base/slice.h"
 #include "value/bigstr.h"
+#include "value/footprint.h"
 
 enum kv_type {
     KV_TYPE_STRING = 0,
@@ -42,9 +48,20 @@ enum kv_encoding {
     KV_ENC_RAW = 0,    /* string that was changed in place or is longer than 44 bytes */
     KV_ENC_EMBSTR = 1, /* string of at most 44 bytes as it was set */
     KV_ENC_INT = 2,    /* string that is the decimal text of an int64 */
+    /* small collections: bytes, laid out like a string's */
+    KV_ENC_LISTPACK = 3,   /* list, set, hash, sorted set: a packed list (ds/packed.h) */
+    KV_ENC_LISTPACKEX = 4, /* set, hash, sorted set with due times of members, see below */
+    KV_ENC_INTSET = 5,     /* set of integers (ds/intset.h) */
+    /* large collections: a structure of src/value behind a pointer */
+    KV_ENC_QUICKLIST = 6, /* list: kv_list */
+    KV_ENC_HASHTABLE = 7, /* set, hash: kv_dict */
+    KV_ENC_SKIPLIST = 8,  /* sorted set: kv_zset */
     KV_ENC_COUNT
 };
 
+#define KV_ENC_LARGE KV_ENC_QUICKLIST /* it and what follows is a structure behind a pointer */
+
+#define KV_LISTPACKEX_HEAD ((size_t)8)   /* bytes before the list of KV_ENC_LISTPACKEX */
 #define KV_EMBSTR_MAX 44                 /* bytes of a string reported as embstr */
 #define KV_ENTRY_EMBED_MAX 1024          /* bytes of an entry with an embedded string */
 #define KV_NO_EXPIRY (-1)                /* expiry argument and result: lives for ever */
@@ -125,20 +142,29 @@ size_t kv_entry_string_len(const struct kv_entry *e);
 /* True and the number when the string is an integer in canonical form (in any encoding). */
 bool kv_entry_string_int(const struct kv_entry *e, int64_t *out);
 
-/* The large string behind the entry, or NULL when it is embedded or an integer. */
+/* The block with the bytes of a string or small collection, or NULL when they are embedded or the
+ * value is an integer or a large collection. */
 struct kv_bigstr *kv_entry_bigstr(const struct kv_entry *e);
 
-/* What blocks cost and what of it holds something; the difference is slack. */
-struct kv_footprint {
-    size_t block_bytes; /* whole blocks, as the memory layer counts them */
-    size_t used_bytes;  /* headers and content in them */
-};
+/* --- collections: store/collection.h changes them --- */
+
+KV_INLINE bool kv_entry_is_large(const struct kv_entry *e)
+{
+    return e->type_encoding >> 4 >= KV_ENC_LARGE;
+}
+
+/* The bytes of a small collection; and the structure of a large one. */
+uint8_t *kv_entry_bytes(const struct kv_entry *e, size_t *len) KV_HOT;
+void *kv_entry_large(const struct kv_entry *e);
 
 /* The entry's block and its value's blocks. */
 struct kv_footprint kv_entry_footprint(const struct kv_entry *e);
 
 /* Bytes that the key costs in all (MEMORY USAGE): block_bytes of the footprint. */
 size_t kv_entry_memory(const struct kv_entry *e);
+
+/* Elements of a large collection: members, fields, items. */
+uint64_t kv_entry_elements(const struct kv_entry *e);
 
 /* Names as TYPE and OBJECT ENCODING print them. */
 const char *kv_type_name(enum kv_type type);

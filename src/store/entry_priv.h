@@ -89,7 +89,7 @@ KV_INLINE size_t entry_form_size(const struct entry_form *f)
            f->key.len + f->value_len;
 }
 
-/* The blocks of a pointer value: what every type reports of its own. */
+/* The blocks of a pointer value: what every encoding reports of its own. */
 struct kv_footprint kv_entry_value_footprint(const struct kv_entry *e);
 
 KV_INLINE struct kv_footprint entry_footprint(const struct kv_entry *e)
@@ -136,6 +136,9 @@ struct kv_entry *kv_entry_rebuild(const struct kv_entry *e, struct kv_slice key,
 
 /* True when the entry would be laid out otherwise (embedded or large) with this time to live. */
 bool kv_entry_layout_changes(const struct kv_entry *e, int64_t expiry);
+
+/* Frees the structure of a large collection. Any thread that alone has it. */
+void kv_entry_large_free(enum kv_encoding encoding, void *large);
 
 /* Frees value and block. Any thread. */
 void kv_entry_destroy(struct kv_entry *e);

@@ -89,7 +89,7 @@ static void remove_entry(struct visit *x, struct kv_entry *e)
         x->later->count < KV_EVICT_LATER_MAX)
         x->later->entries[x->later->count++] = e;
     else
-        kv_entry_destroy(e);
+        entry_retire(v, e);
 }
 
 /* --- scores --- */

@@ -28,13 +28,19 @@
 
 static_assert(KV_EXPIRY_MAX <= (int64_t)KV_TIME_INDEX_WHEN_MAX, "the index holds every expiry");
 
+static uint64_t database_first_due(const struct kv_database *database)
+{
+    uint64_t first = database->expiry.first_when;
+    return database->member_due != NULL ? KV_MIN(first, database->member_due->first_when) : first;
+}
+
 void kv_shard_refresh_due(struct kv_shard *shard)
 {
-    uint64_t first = shard->first.expiry.first_when;
+    uint64_t first = database_first_due(&shard->first);
     for (uint32_t db = 1; db < shard->database_end; db++) {
         const struct kv_database *database = shard_database(shard, db);
         if (database != NULL)
-            first = KV_MIN(first, database->expiry.first_when);
+            first = KV_MIN(first, database_first_due(database));
     }
     int64_t due = first > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)first;
     atomic_store_explicit(&shard->next_due_ms, due, memory_order_relaxed);
@@ -50,6 +56,45 @@ static void record_removed(struct kv_shard *shard, int64_t when)
 {
     if (when <= atomic_load_explicit(&shard->next_due_ms, memory_order_relaxed))
         kv_shard_refresh_due(shard);
+}
+
+enum kv_err kv_shard_change_member_due(struct kv_shard *shard, struct kv_database *database,
+                                       uint64_t hash, int64_t from, int64_t to)
+{
+    uint64_t position = kv_table_position(hash);
+    enum kv_err err = KV_OK;
+    if (from == to)
+        return KV_OK;
+    if (database->member_due == NULL) {
+        database->member_due = kv_mem_try_alloc(sizeof(*database->member_due), KV_MEM_EXPIRY);
+        if (database->member_due == NULL)
+            return KV_ERR_NOMEM;
+        kv_time_index_init(database->member_due, KV_MEM_EXPIRY);
+    }
+    if (from == KV_NOT_DUE)
+        err = kv_time_index_insert(database->member_due, (uint64_t)to, position);
+    else if (to == KV_NOT_DUE)
+        kv_time_index_remove(database->member_due, (uint64_t)from, position);
+    else
+        err = kv_time_index_move(database->member_due, (uint64_t)from, (uint64_t)to, position);
+    if (database->member_due->count == 0)
+        kv_database_drop_member_due(database);
+    if (err != KV_OK)
+        return err;
+    if (from != KV_NOT_DUE)
+        record_removed(shard, from);
+    if (to != KV_NOT_DUE)
+        record_added(shard, to);
+    return KV_OK;
+}
+
+void kv_database_drop_member_due(struct kv_database *database)
+{
+    if (database->member_due == NULL)
+        return;
+    kv_time_index_release(database->member_due);
+    kv_mem_free_movable(database->member_due, sizeof(*database->member_due), KV_MEM_EXPIRY);
+    database->member_due = NULL;
 }
 
 enum kv_err kv_shard_change_expiry(struct kv_shard *shard, struct kv_database *database,
@@ -96,7 +141,7 @@ static void expire_first(struct kv_view *v, struct kv_shard *shard, struct kv_da
     kv_table_remove(&database->table, k.hash, e);
     kv_time_index_remove(&database->expiry, (uint64_t)when, position);
     kv_store_announce_expired(v, shard, &k);
-    kv_entry_destroy(e);
+    entry_retire(v, e);
 }
 
 /* Goes on until nothing is due in the database (true) or the deadline has passed. */
@@ -131,7 +176,8 @@ uint64_t kv_store_expire_shard(struct kv_view *v, uint32_t shard, uint64_t deadl
         struct kv_database *database = shard_database(own, db);
         if (database != NULL) {
             v->db = db;
-            *more = !expire_database(v, own, database, deadline_ticks, &removed);
+            *more = !expire_database(v, own, database, deadline_ticks, &removed) ||
+                    !kv_database_expire_members(v, own, database, deadline_ticks, &removed);
         }
     }
     v->db = selected;
@@ -139,7 +185,7 @@ uint64_t kv_store_expire_shard(struct kv_view *v, uint32_t shard, uint64_t deadl
     if (removed != 0)
         kv_stat_add(&v->stats->expire_slices, 1);
     kv_stat_max(&v->stats->slice_ns_max, kv_clock_ticks_to_ns(kv_clock_ticks() - start_ticks));
-    KV_DASSERT(*more == (kv_store_next_due_hint(v->store, shard) <= v->now_ms));
+    KV_DASSERT(!*more || kv_store_next_due_hint(v->store, shard) <= v->now_ms);
     return removed;
 }
 

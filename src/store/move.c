@@ -64,7 +64,7 @@ enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct k
         return err;
     }
     if (d.old != NULL)
-        kv_entry_destroy(d.old);
+        entry_retire(v, d.old);
     kv_shard_detach(shard, database, from->hash, e);
     if (moved != e)
         kv_entry_discard(e, moved);
@@ -90,6 +90,6 @@ enum kv_err kv_store_copy(struct kv_view *v, struct kv_entry *e, uint32_t to_db,
         return err;
     }
     if (d.old != NULL)
-        kv_entry_destroy(d.old);
+        entry_retire(v, d.old);
     return KV_OK;
 }

@@ -3,7 +3,7 @@
  *   store -> shards[hash & mask] -> database 0, or others[n] -> kv_table -> entry
  *                                                            -> kv_time_index -> hash position
  *
- * A shard is three cache lines in one array: 4,096 of them with no key cost 768 KiB. Database 0
+ * A shard is four cache lines in one array: 4,096 of them with no key cost 1 MiB. Database 0
  * lies in the shard itself, since nearly every key lives there and each pointer on the way to a key
  * is a cache miss in the worst case; databases 1 and up are made with their first key, behind an
  * array of pointers that comes with the first of them. They stay until the store ends (160 bytes
@@ -27,6 +27,7 @@
  * and goes would allocate twice.
  */
 #include "store/store.h"
+#include "store/evict.h"
 #include "store/store_priv.h"
 
 #define SHARD_COUNT_MAX 4096u
@@ -45,7 +46,8 @@ void kv_database_init(struct kv_database *database, struct kv_store *s)
     database->string_bytes = 0;
     memset(database->other_bytes, 0, sizeof(database->other_bytes));
     kv_table_init(&database->table, entry_hash, s, KV_MEM_TABLE);
-    kv_time_index_init(&database->expiry);
+    kv_time_index_init(&database->expiry, KV_MEM_EXPIRY);
+    database->member_due = NULL;
 }
 
 static void destroy_entry(void *item, void *arg)
@@ -59,6 +61,7 @@ void kv_database_release(struct kv_database *database)
     kv_table_each(&database->table, destroy_entry, NULL);
     kv_table_release(&database->table);
     kv_time_index_release(&database->expiry);
+    kv_database_drop_member_due(database);
 }
 
 struct kv_database *kv_shard_database_make(const struct kv_store *s, struct kv_shard *shard,
@@ -87,6 +90,7 @@ struct kv_store *kv_store_create(const struct kv_store_options *options)
     s->shard_mask = count - 1;
     s->database_count = options->database_count;
     s->hash_key = options->hash_key;
+    s->limits = kv_collection_limits_default;
     s->shards = kv_mem_alloc_aligned(count * sizeof(*s->shards), KV_CACHE_LINE, KV_MEM_OTHER);
     memset(s->shards, 0, count * sizeof(*s->shards));
     for (uint32_t i = 0; i < count; i++) {
@@ -204,7 +208,16 @@ void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_data
         return;
     kv_shard_detach(shard, database, k->hash, e);
     kv_store_announce_expired(v, shard, k);
-    kv_entry_destroy(e);
+    entry_retire(v, e);
+}
+
+void kv_entry_retire_large(struct kv_view *v, struct kv_entry *e)
+{
+    const struct kv_store_hooks *hooks = &v->store->hooks;
+    if (hooks->free_later != NULL && kv_entry_elements(e) > KV_RETIRE_ELEMENTS)
+        hooks->free_later(v, kv_store_free_evicted, e);
+    else
+        kv_entry_destroy(e);
 }
 
 KV_INLINE struct kv_entry *lookup(struct kv_view *v, const struct kv_key *k)
@@ -307,7 +320,11 @@ static uint64_t count_table_bytes(const struct kv_database *database)
 
 static uint64_t count_expiry_bytes(const struct kv_database *database)
 {
-    return kv_time_index_memory(&database->expiry);
+    uint64_t bytes = kv_time_index_memory(&database->expiry);
+    if (database->member_due != NULL)
+        bytes += kv_mem_block_size(sizeof(*database->member_due)) +
+                 kv_time_index_memory(database->member_due);
+    return bytes;
 }
 
 uint64_t kv_store_size(const struct kv_store *s, uint32_t db)

@@ -57,12 +57,19 @@ struct kv_store_hooks {
     void (*expired)(struct kv_view *view, const struct kv_key *key);
     /* an entry was removed to make room: likewise */
     void (*evicted)(struct kv_view *view, const struct kv_key *key);
+    /* a member of a collection was removed because it was due: likewise, HDEL / SREM / ZREM */
+    void (*member_expired)(struct kv_view *view, const struct kv_key *key, enum kv_type type,
+                           struct kv_slice member);
+    /* frees an entry with many elements (kv_store_free_evicted) on another thread; without this
+     * hook it is freed at once */
+    void (*free_later)(struct kv_view *view, void (*fn)(void *entry), void *entry);
 };
 
 /* Statistics of the keyspace; one slot per worker, written by it alone. */
 struct kv_store_stats {
     kv_stat hits, misses; /* lookups by reading commands */
     kv_stat expired_keys;
+    kv_stat expired_members; /* fields of hashes, members of sets and sorted sets */
     kv_stat evicted_keys;
     kv_stat dirty;         /* changes, as rdb_changes_since_last_save counts them */
     kv_stat expire_slices; /* slices that removed something */

@@ -2,6 +2,7 @@
 #ifndef KV_STORE_STORE_PRIV_H
 #define KV_STORE_STORE_PRIV_H
 
+#include "store/collection.h"
 #include "store/entry_priv.h"
 #include "store/store.h"
 #include <stdatomic.h>
@@ -15,11 +16,13 @@ struct kv_database {
     struct kv_table table;                  /* entries by hash */
     int64_t other_bytes[KV_TYPE_COUNT - 1]; /* whole blocks of the other types, from type 1 on */
     struct kv_time_index expiry;            /* one record per entry with KV_ENTRY_EXPIRY */
+    struct kv_time_index *member_due;       /* one per collection whose members have due times; NULL
+                                               without any (member_due.c) */
 };
 
 /* Guarded by the shard's lock, but for next_due_ms. The first line is all that a SET or GET of
  * database 0 without a time to live needs, the accounting of a string included; the second is for
- * other types, the third for times to live. */
+ * other types, the third and fourth for times to live. */
 struct kv_shard {
     struct kv_database **others;  /* databases 1 and up by number; NULL until one is used */
     struct kv_table *watches;     /* watch records; NULL while no key of the shard is watched */
@@ -37,15 +40,16 @@ static_assert(offsetof(struct kv_shard, first.slack_bytes) < KV_CACHE_LINE &&
               "one line is enough");
 static_assert(offsetof(struct kv_shard, first.other_bytes[KV_TYPE_COUNT - 1]) == 2 * KV_CACHE_LINE,
               "other types need one line more");
-static_assert(sizeof(struct kv_shard) == 3 * KV_CACHE_LINE, "an empty shard costs three lines");
+static_assert(sizeof(struct kv_shard) == 4 * KV_CACHE_LINE, "an empty shard costs four lines");
 
 /* Fixed after creation, but for hooks. */
 struct kv_store {
     struct kv_shard *shards; /* one aligned block */
     uint32_t shard_mask;     /* shard count - 1 */
     uint32_t database_count;
-    struct kv_access_rules access; /* changed alone */
-    struct kv_store_hooks hooks;   /* members may be NULL */
+    struct kv_access_rules access;      /* changed alone */
+    struct kv_collection_limits limits; /* changed alone */
+    struct kv_store_hooks hooks;        /* members may be NULL */
     struct kv_hash_key hash_key;
 };
 
@@ -195,6 +199,19 @@ KV_INLINE uint32_t access_when_set(const struct kv_view *v, const struct kv_entr
 /* Watch records, hooks and statistics of an evicted key; before its entry is freed. */
 void kv_store_announce_evicted(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k);
 
+/* Frees an entry that is in no table any more: at once, or on another thread when it is a large
+ * collection of more than KV_RETIRE_ELEMENTS elements. */
+#define KV_RETIRE_ELEMENTS 64u
+void kv_entry_retire_large(struct kv_view *v, struct kv_entry *e);
+
+KV_INLINE void entry_retire(struct kv_view *v, struct kv_entry *e)
+{
+    if (KV_LIKELY(!kv_entry_is_large(e)))
+        kv_entry_destroy(e);
+    else
+        kv_entry_retire_large(v, e);
+}
+
 /* Meets a due entry: removes it as expired unless the view keeps such entries. */
 void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_database *database,
                        const struct kv_key *k, struct kv_entry *e) KV_COLD;
@@ -206,6 +223,26 @@ void kv_store_announce_expired(struct kv_view *v, struct kv_shard *shard, const 
  * nothing changed; never when `to` is KV_NO_EXPIRY. */
 enum kv_err kv_shard_change_expiry(struct kv_shard *shard, struct kv_database *database,
                                    uint64_t hash, int64_t from, int64_t to) KV_MUST_CHECK;
+
+/* The same for the record of a collection's members (member_due.c). */
+enum kv_err kv_shard_change_member_due(struct kv_shard *shard, struct kv_database *database,
+                                       uint64_t hash, int64_t from, int64_t to) KV_MUST_CHECK;
+
+/* Frees the index of members, with whatever is in it. */
+void kv_database_drop_member_due(struct kv_database *database);
+
+/* The time that the record of a collection's members says, or KV_NOT_DUE. */
+KV_INLINE int64_t entry_member_due(const struct kv_entry *e)
+{
+    return KV_LIKELY(kv_entry_encoding(e) < KV_ENC_LISTPACKEX) ? KV_NOT_DUE
+                                                               : kv_entry_member_due(e);
+}
+
+/* Removes due members of collections until none is left (true) or the deadline has passed; counts
+ * what it removed. */
+bool kv_database_expire_members(struct kv_view *v, struct kv_shard *shard,
+                                struct kv_database *database, uint64_t deadline_ticks,
+                                uint64_t *removed);
 
 /* Sets next_due_ms anew after a removal of the earliest record. */
 void kv_shard_refresh_due(struct kv_shard *shard);

@@ -169,7 +169,7 @@ static void time_model_step(struct time_model *m, struct input *in)
 static void time_model_run(struct input in)
 {
     struct time_model *m = kv_mem_zalloc(sizeof *m, KV_MEM_OTHER);
-    kv_time_index_init(&m->index);
+    kv_time_index_init(&m->index, KV_MEM_EXPIRY);
     kv_random_init(&m->random, input_number(&in, 2));
     m->spread = 40;
     while (input_more(&in))

@@ -281,7 +281,7 @@ START_TEST(index_nodes_move_and_stay_in_order)
     struct kv_moves moves = {0};
     kv_random_init(&rng, unit_seed("index moves"));
     kv_mem_init();
-    kv_time_index_init(&x);
+    kv_time_index_init(&x, KV_MEM_EXPIRY);
     make_holes(512, true);
     for (uint32_t i = 0; i < RECORDS; i++) {
         when[i] = kv_random_below(&rng, 1u << 20);
@@ -323,7 +323,7 @@ START_TEST(an_index_walk_goes_on_while_records_come_and_go)
     uint64_t at = 0, position = 0, walks = 0;
     kv_random_init(&rng, unit_seed("index moves while changing"));
     kv_mem_init();
-    kv_time_index_init(&x);
+    kv_time_index_init(&x, KV_MEM_EXPIRY);
     for (unsigned step = 0; step < UNIT_ROUNDS(200000); step++) {
         uint32_t i = (uint32_t)kv_random_below(&rng, RECORDS);
         uint64_t fresh = 1 + kv_random_below(&rng, 1u << 16);

@@ -50,7 +50,7 @@ static double bytes_per_record(void)
 START_TEST(ascending_times_fill_leaves)
 {
     kv_mem_init();
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     for (uint64_t i = 0; i < 100000; i++)
         ck_assert_int_eq(kv_time_index_insert(&times, 1000000 + i / 3, i * 7919 % 100003), KV_OK);
     kv_time_index_check(&times);
@@ -65,7 +65,7 @@ END_TEST
 START_TEST(two_ascending_series_fill_leaves)
 {
     kv_mem_init();
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     for (uint64_t i = 0; i < 100000; i++) {
         uint64_t when = i + (i % 2 == 0 ? 0 : 10000000);
         ck_assert_int_eq(kv_time_index_insert(&times, when, i), KV_OK);
@@ -82,7 +82,7 @@ START_TEST(random_times_share_before_they_split)
     kv_mem_init();
     struct kv_random random;
     kv_random_init(&random, unit_seed("random_times_share_before_they_split"));
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     for (uint64_t i = 0; i < 100000; i++)
         ck_assert_int_eq(kv_time_index_insert(&times, kv_random_below(&random, 1u << 30), i),
                          KV_OK);
@@ -100,7 +100,7 @@ START_TEST(refreshing_for_ever_does_not_grow)
     static uint64_t due[KEYS];
     struct kv_random random;
     kv_random_init(&random, unit_seed("refreshing_for_ever_does_not_grow"));
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     for (uint64_t i = 0; i < KEYS; i++) {
         due[i] = 1000000 + i;
         ck_assert_int_eq(kv_time_index_insert(&times, due[i], i), KV_OK);
@@ -124,7 +124,7 @@ START_TEST(the_largest_values_are_kept)
     kv_mem_init();
     uint64_t when = 0, position = 0;
     uint64_t last = (UINT64_C(1) << 41) - 1;
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     ck_assert(!kv_time_index_first(&times, &when, &position));
     ck_assert_int_eq(kv_time_index_insert(&times, KV_TIME_INDEX_WHEN_MAX, last), KV_OK);
     ck_assert(kv_time_index_first(&times, &when, &position));
@@ -144,7 +144,7 @@ START_TEST(random_records_are_uniform)
     uint64_t when, position;
     kv_random_init(&random, unit_seed("random_records_are_uniform"));
     kv_mem_init();
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     ck_assert(!kv_time_index_random(&times, &random, &when, &position));
     /* Ascending and then at random: leaves are full at one end and thin at the other. */
     for (uint64_t i = 0; i < RECORDS; i++)
@@ -168,7 +168,7 @@ END_TEST
 START_TEST(removing_what_is_absent_aborts)
 {
     kv_mem_init();
-    kv_time_index_init(&times);
+    kv_time_index_init(&times, KV_MEM_EXPIRY);
     (void)!kv_time_index_insert(&times, 5, 5);
     kv_time_index_remove(&times, 5, 6);
 }

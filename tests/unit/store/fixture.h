@@ -55,7 +55,8 @@ static void store_setup(void)
 {
     struct kv_store_options options = {
         .shard_count = FIXTURE_SHARDS, .database_count = FIXTURE_DATABASES, .hash_key = {1, 2}};
-    struct kv_store_hooks hooks = {hear_changed, hear_expired, hear_evicted};
+    struct kv_store_hooks hooks = {
+        .changed = hear_changed, .expired = hear_expired, .evicted = hear_evicted};
     total_before = kv_mem_used_total();
     dataset_before = kv_mem_used_dataset();
     store = kv_store_create(&options);
