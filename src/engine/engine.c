@@ -143,7 +143,8 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     return e;
 }
 
-void kv_engine_destroy(struct kv_engine *e)
+/* Closes all sockets and frees all clients. All threads but the background's have ended. */
+static void end_connections(struct kv_engine *e)
 {
     for (uint32_t i = 0; i < e->listener_count; i++)
         close(e->listeners[i].fd);
@@ -154,6 +155,16 @@ void kv_engine_destroy(struct kv_engine *e)
     e->multi = false;
     for (uint32_t i = 0; i < e->worker_count; i++)
         kv_worker_clear(e->workers[i]);
+}
+
+void kv_engine_leave(struct kv_engine *e)
+{
+    end_connections(e);
+}
+
+void kv_engine_destroy(struct kv_engine *e)
+{
+    end_connections(e);
     for (uint32_t i = 0; i < e->worker_count; i++)
         kv_worker_destroy(e->workers[i]);
     kv_mem_free(e->workers, e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);

@@ -26,6 +26,10 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
                                    const struct kv_command_table *table);
 void kv_engine_destroy(struct kv_engine *e);
 
+/* Instead of kv_engine_destroy before the process ends: closes what others see (sockets, clients)
+ * and leaves the keyspace to the system, which takes it back at once. */
+void kv_engine_leave(struct kv_engine *e);
+
 /* Opens the listening sockets. On failure *what tells which address (static text), errno why. */
 enum kv_err kv_engine_listen(struct kv_engine *e, char what[256]) KV_MUST_CHECK;
 
