@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/version.h"
+#include "engine/blocking.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -95,14 +96,16 @@ void kv_info_server(struct kv_engine *e, struct kv_text *out)
 
 struct client_counts {
     uint64_t watching; /* with a WATCH */
-    uint64_t blocked;  /* waiting for the end of CLIENT PAUSE */
+    uint64_t blocked;  /* waiting for a key, or for the end of CLIENT PAUSE */
+    uint64_t timed;    /* waiting for a key, and not for ever */
 };
 
 static void count_client(struct kv_client *c, void *arg)
 {
     struct client_counts *counts = arg;
     counts->watching += kv_client_watch_count(c) > 0;
-    counts->blocked += (c->flags & KV_CLIENT_PAUSED) != 0;
+    counts->blocked += (c->flags & (KV_CLIENT_PAUSED | KV_CLIENT_BLOCKED)) != 0;
+    counts->timed += c->waiter != NULL && kv_waiter_has_deadline(c->waiter);
 }
 
 void kv_info_clients(struct kv_engine *e, struct kv_text *out)
@@ -123,12 +126,14 @@ void kv_info_clients(struct kv_engine *e, struct kv_text *out)
                    "tracking_clients:0\r\n"
                    "pubsub_clients:0\r\n"
                    "watching_clients:%llu\r\n"
-                   "clients_in_timeout_table:0\r\n"
+                   "clients_in_timeout_table:%llu\r\n"
                    "total_watched_keys:%llu\r\n"
-                   "total_blocking_keys:0\r\n"
+                   "total_blocking_keys:%llu\r\n"
                    "total_blocking_keys_on_nokey:0\r\n",
                    (unsigned long long)counts.blocked, (unsigned long long)counts.watching,
-                   (unsigned long long)kv_store_watched_keys(kv_engine_store(e)));
+                   (unsigned long long)counts.timed,
+                   (unsigned long long)kv_store_watched_keys(kv_engine_store(e)),
+                   (unsigned long long)kv_store_waited_keys(kv_engine_store(e)));
 }
 
 /* User and system time of the main thread in seconds; false when /proc says nothing. */

@@ -1,5 +1,5 @@
 /* The CLIENT family: identity (ID, GETNAME, SETNAME, SETINFO, INFO), flags of a connection (REPLY,
- * NO-EVICT, NO-TOUCH), and what concerns others: LIST, KILL, PAUSE, UNPAUSE.
+ * NO-EVICT, NO-TOUCH), and what concerns others: LIST, KILL, UNBLOCK, PAUSE, UNPAUSE.
  *
  * LIST and KILL share one set of filters. A filter is a row of a table: its word, how its value is
  * read and a function that says whether a client fits; a leading "NOT-" turns it round. So both
@@ -7,9 +7,9 @@
  * takes only one at a time: what it refuses as syntax error works here. ID takes any number of
  * identifiers up to the next word that is none.
  *
- * LIST, KILL, PAUSE and UNPAUSE run in KV_MODE_STOP: all workers stand at a loop boundary, so other
- * workers' clients may be read and told to close. INFO reads only its own connection and therefore
- * stops nobody. A client that kills itself gets its reply first.
+ * LIST, KILL, UNBLOCK, PAUSE and UNPAUSE run in KV_MODE_STOP: all workers stand at a loop boundary,
+ * so other workers' clients may be read and told to close. INFO reads only its own connection and
+ * therefore stops nobody. A client that kills itself gets its reply first.
  *
  * Fields of a line that Kvik has no counterpart for are constant: subscriptions 0, redir -1 (no
  * tracking), argv-mem 0 (arguments are slices of qbuf). rbs and obl describe the first chunk of
@@ -21,6 +21,7 @@
 #include "base/number.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
+#include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/engine.h"
 #include <limits.h>
@@ -31,8 +32,9 @@ static const struct {
     uint32_t flag;
     char letter;
 } flag_letters[] = {
-    {KV_CLIENT_MULTI, 'x'},    {KV_CLIENT_CLOSE_AFTER, 'c'}, {KV_CLIENT_CLOSE_NOW, 'A'},
-    {KV_CLIENT_PAUSED, 'b'},   {KV_CLIENT_UNIX, 'U'},        {KV_CLIENT_NO_EVICT, 'e'},
+    {KV_CLIENT_MULTI, 'x'},     {KV_CLIENT_CLOSE_AFTER, 'c'},
+    {KV_CLIENT_CLOSE_NOW, 'A'}, {KV_CLIENT_PAUSED | KV_CLIENT_BLOCKED, 'b'},
+    {KV_CLIENT_UNIX, 'U'},      {KV_CLIENT_NO_EVICT, 'e'},
     {KV_CLIENT_NO_TOUCH, 'T'},
 };
 
@@ -570,6 +572,42 @@ void kv_cmd_client_reply(struct kv_call *call)
     }
 }
 
+/* --- UNBLOCK --- */
+
+struct unblocking {
+    uint64_t id;
+    bool with_error, done;
+};
+
+static void unblock_visit(struct kv_client *c, void *arg)
+{
+    struct unblocking *u = arg;
+    if (c->id == u->id)
+        u->done = kv_client_unblock(c, u->with_error);
+}
+
+/* CLIENT UNBLOCK id [TIMEOUT | ERROR] */
+void kv_cmd_client_unblock(struct kv_call *call)
+{
+    struct unblocking u = {0};
+    int64_t id;
+    if (call->argc == 4 && kv_call_arg_is(call, 3, "error")) {
+        u.with_error = true;
+    } else if (call->argc == 4 && !kv_call_arg_is(call, 3, "timeout")) {
+        kv_call_error(call, "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+        return;
+    } else if (call->argc > 4) {
+        kv_call_unknown_subcommand(call);
+        return;
+    }
+    if (!kv_call_int(call, 2, &id))
+        return;
+    u.id = (uint64_t)id;
+    if (id > 0)
+        kv_engine_each_client(call->engine, unblock_visit, &u);
+    kv_reply_int(call->out, u.done);
+}
+
 void kv_cmd_client_no_evict(struct kv_call *call)
 {
     bool on;
@@ -624,6 +662,8 @@ void kv_cmd_client_help(struct kv_call *call)
         "    Tell name and version of the client library.",
         "SETNAME <name>",
         "    Name this connection.",
+        "UNBLOCK client-id [TIMEOUT | ERROR]",
+        "    End the wait of a client in a blocking command, as by its timeout or with an error.",
         "UNPAUSE",
         "    End a pause.",
         NULL,

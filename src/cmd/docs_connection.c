@@ -518,6 +518,21 @@ static const struct kv_command_arg args_client_setname[] = {
     {.name = "connection-name", .type = KV_ARG_STRING, .key_spec = -1},
 };
 
+static const struct kv_command_arg args_client_unblock_2[] = {
+    {.name = "timeout", .type = KV_ARG_PURE_TOKEN, .token = "TIMEOUT", .key_spec = -1},
+    {.name = "error", .type = KV_ARG_PURE_TOKEN, .token = "ERROR", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_client_unblock[] = {
+    {.name = "client-id", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "unblock-type",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_client_unblock_2,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_echo[] = {
     {.name = "message", .type = KV_ARG_STRING, .key_spec = -1},
 };
@@ -635,6 +650,12 @@ const struct kv_command_docs kv_command_docs_connection[] = {
      .complexity = "O(1)",
      .args = args_client_setname,
      .arg_count = 1},
+    {.summary = "Ends the wait of a client that a blocking command has blocked",
+     .since = "5.0.0",
+     .group = "connection",
+     .complexity = "O(N) where N is the number of connections",
+     .args = args_client_unblock,
+     .arg_count = 2},
     {.summary = "Ends what CLIENT PAUSE began",
      .since = "6.2.0",
      .group = "connection",

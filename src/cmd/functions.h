@@ -26,6 +26,7 @@ void kv_cmd_client_pause(struct kv_call *call);
 void kv_cmd_client_reply(struct kv_call *call);
 void kv_cmd_client_setinfo(struct kv_call *call);
 void kv_cmd_client_setname(struct kv_call *call);
+void kv_cmd_client_unblock(struct kv_call *call);
 void kv_cmd_client_unpause(struct kv_call *call);
 void kv_cmd_command(struct kv_call *call);
 void kv_cmd_command_count(struct kv_call *call);

@@ -183,6 +183,7 @@ void kv_client_free(struct kv_client *c)
 {
     struct kv_worker *w = c->worker;
     KV_ASSERT(w == kv_this_worker);
+    kv_blocking_leave(c);
     kv_client_unpark(c);
     kv_tx_discard(c);
     kv_tx_unwatch_all(c);
@@ -258,6 +259,8 @@ size_t kv_client_memory(const struct kv_client *c)
         sum += kv_mem_block_size(c->in_capacity);
     if (c->partial != NULL)
         sum += kv_partial_memory(c->partial);
+    if (c->waiter != NULL)
+        sum += kv_waiter_memory(c->waiter);
     return sum;
 }
 

@@ -14,6 +14,7 @@
 
 struct kv_worker;
 struct kv_tx;
+struct kv_waiter;
 
 enum kv_client_flags {
     KV_CLIENT_AUTHENTICATED = 1u << 0,
@@ -35,6 +36,7 @@ enum kv_client_flags {
     KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
     KV_CLIENT_APPLY = 1u << 19,        /* applies a change stream: nothing is due for it */
     KV_CLIENT_RESUMING = 1u << 18,     /* in the worker's list of those to run again */
+    KV_CLIENT_BLOCKED = 1u << 20,      /* waits for a key: has a waiter (engine/blocking.h) */
 };
 
 /* Where a connection waits while KV_CLIENT_PARKED. */
@@ -66,6 +68,7 @@ struct kv_client {
     uint64_t bytes_in, bytes_out;      /* tot-net-in, tot-net-out */
 
     struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
+    struct kv_waiter *waiter;                    /* of a blocked client, else NULL */
     size_t base_bytes;                           /* blocks of this structure and of its texts */
     size_t counted_bytes;                        /* in the worker's total (client_limit.h) */
     uint8_t bucket;                              /* size class there, or KV_CLIENT_BUCKET_... */

@@ -109,9 +109,9 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
     struct kv_engine *e = w->engine;
     if (w->expire_more || w->limit.more || w->resume_first != NULL)
         return 0;
-    if (w->orphan_len > 0)
+    if (w->orphan_len > 0 || w->blocking.leaving != NULL)
         return 1;
-    int64_t wait = w->cron_ms - mono_ms;
+    int64_t wait = KV_MIN(w->cron_ms, kv_blocking_next_ms(w)) - mono_ms;
     int64_t now_ms = w->round_ms;
     int64_t due = INT64_MAX;
     for (uint32_t s = w->index; s < e->shard_count; s += e->worker_count)
@@ -131,7 +131,7 @@ static void check_clients(struct kv_worker *w)
     const struct kv_options *o = &w->engine->options;
     /* Those whom we keep waiting are not idle. */
     const uint32_t never_idle = KV_CLIENT_VIRTUAL | KV_CLIENT_CLOSE_NOW | KV_CLIENT_PARKED |
-                                KV_CLIENT_PAUSED | KV_CLIENT_RESUMING;
+                                KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | KV_CLIENT_BLOCKED;
     uint32_t n = w->client_count / IDLE_CHECK_SHARE + 1;
     struct kv_client *c = w->timeout_cursor != NULL ? w->timeout_cursor : w->clients;
     while (c != NULL && n-- > 0) {
@@ -151,9 +151,10 @@ static void check_clients(struct kv_worker *w)
 
 static bool movable(const struct kv_client *c)
 {
-    const uint32_t stay = KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING |
-                          KV_CLIENT_CLOSE_NOW | KV_CLIENT_CLOSE_AFTER | KV_CLIENT_VIRTUAL |
-                          KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_CLOSE | KV_CLIENT_READ_OFF;
+    const uint32_t stay = KV_CLIENT_BLOCKED | KV_CLIENT_PARKED | KV_CLIENT_PAUSED |
+                          KV_CLIENT_RESUMING | KV_CLIENT_CLOSE_NOW | KV_CLIENT_CLOSE_AFTER |
+                          KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_CLOSE |
+                          KV_CLIENT_READ_OFF;
     return !(c->flags & stay) && c->park == KV_PARK_NONE && c->partial == NULL &&
            kv_out_pending(&c->out) == 0;
 }

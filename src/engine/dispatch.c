@@ -173,6 +173,8 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     if (KV_UNLIKELY(call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
                     !(call->flags & KV_CALL_PROPAGATED) && kv_stream_active(&w->engine->stream)))
         kv_stream_add(w, call->view.db, argv, argc);
+    if (KV_UNLIKELY(w->blocking.ready_len != 0) && !(flags & KV_CALL_IN_EXEC))
+        kv_blocking_serve(w);
     if (KV_UNLIKELY(muted) && !(flags & KV_CALL_IN_EXEC) &&
         c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP))
         kv_out_rewind(&c->out, &mark);
@@ -379,8 +381,6 @@ static void exec_run(struct kv_client *c, struct exec_keys *all, enum kv_hold ho
         struct kv_queued *q = &tx->queue[i];
         kv_execute(c, q->cmd, q->argv, q->argc, all[i].keys, all[i].count, KV_CALL_IN_EXEC);
     }
-    w->call.hold_all = false;
-    (void)hold;
     if (active && w->stream.len > after_multi) {
         kv_stream_add(w, w->stream.last_db, &exec, 1);
     } else if (active) {
@@ -388,6 +388,9 @@ static void exec_run(struct kv_client *c, struct exec_keys *all, enum kv_hold ho
         w->stream.first_db = before.first_db;
         w->stream.last_db = before.last_db;
     }
+    w->call.hold_all = hold == KV_HOLD_ALONE || hold == KV_HOLD_STOP;
+    kv_blocking_serve(w);
+    w->call.hold_all = false;
 }
 
 static void exec_reply_flags(struct kv_client *c, struct kv_out_mark *mark)

@@ -122,6 +122,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
         .expired = on_expired,
         .evicted = on_evicted,
         .member_expired = on_member_expired,
+        .ready = kv_blocking_ready,
         .free_later = on_free_later,
     };
     kv_store_set_hooks(e->store, &hooks);

@@ -114,7 +114,11 @@ enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode)
 
 void kv_release(struct kv_worker *w, enum kv_hold hold)
 {
+    if (KV_UNLIKELY(w->blocking.ready_len != 0))
+        kv_blocking_serve(w);
     kv_stream_publish(w);
+    if (KV_UNLIKELY(w->blocking.served_first != NULL))
+        kv_blocking_post(w);
     kv_stream_settle(w);
     kv_mem_publish();
     if (hold == KV_HOLD_NONE)

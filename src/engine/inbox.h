@@ -22,6 +22,9 @@ enum kv_message_kind {
     KV_MSG_STREAM_SPACE, /* the change stream has room again */
     KV_MSG_ACCEPTED,     /* a new connection: descriptor in `number`, flags in `number2` */
     KV_MSG_MOVED,        /* a connection handed over: client in `pointer` */
+    KV_MSG_SERVED,       /* a blocked client was served: the reply in `pointer` */
+    KV_MSG_RETRY,        /* the waiter in `pointer` must serve its keys itself */
+    KV_MSG_UNBLOCKED,    /* the waiter in `pointer` was cancelled */
     KV_MSG_PURGE,        /* give unused memory back (MEMORY PURGE) */
 };
 

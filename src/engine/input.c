@@ -19,7 +19,8 @@
 
 /* A connection that ends: what comes from it now is not looked at. */
 #define CLOSING (KV_CLIENT_CLOSE_AFTER | KV_CLIENT_CLOSE_NOW)
-#define SUSPENDED (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | CLOSING)
+#define SUSPENDED                                                                                  \
+    (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING | KV_CLIENT_BLOCKED | CLOSING)
 #define FLUSH_BYTES (256 * 1024) /* unsent output that is sent between two batches */
 
 static void *create_block(size_t len, char **data)
@@ -325,6 +326,10 @@ void kv_client_readable(struct kv_client *c)
 
 void kv_client_process(struct kv_client *c)
 {
+    if (KV_UNLIKELY(c->waiter != NULL)) {
+        kv_blocking_retry(c);
+        return;
+    }
     char *in = c->in;
     size_t len = c->in_len, capacity = c->in_capacity;
     c->in = NULL;

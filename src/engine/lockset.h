@@ -40,6 +40,11 @@ KV_INLINE void kv_lockset_add(struct kv_lockset *ls, uint32_t shard)
     ls->bits[shard >> 6] |= (uint64_t)1 << (shard & 63);
 }
 
+KV_INLINE bool kv_lockset_has(const struct kv_lockset *ls, uint32_t shard)
+{
+    return ls->bits[shard >> 6] >> (shard & 63) & 1;
+}
+
 void kv_lockset_init(struct kv_lockset *ls, uint32_t shard_count);
 void kv_lockset_clear(struct kv_lockset *ls); /* forgets wanted shards; none is held */
 

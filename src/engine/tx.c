@@ -21,11 +21,11 @@ struct kv_tx *kv_tx_get(struct kv_client *c)
 }
 
 /* What a watch of a key costs: its own block, and the record with the key, which others that watch
- * the same key may share. The bodies are the store's own; four words, and four words before the
+ * the same key may share. The bodies are the store's own; four words, and six words before the
  * key. */
 static uint64_t watch_cost(const struct kv_key *key)
 {
-    return kv_mem_block_size(32) + kv_mem_block_size(32 + key->len);
+    return kv_mem_block_size(32) + kv_mem_block_size(48 + key->len);
 }
 
 /* Frees the record when neither queue nor watches need it. */

@@ -61,6 +61,7 @@ void kv_worker_clear(struct kv_worker *w)
         kv_client_free(w->clients);
     kv_worker_release_orphans(w);
     KV_ASSERT(w->orphan_len == 0);
+    kv_blocking_release(w);
     kv_this_worker = before;
 }
 
@@ -203,6 +204,15 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
     case KV_MSG_MOVED:
         take_moved(w, m->pointer);
         break;
+    case KV_MSG_SERVED:
+        kv_blocking_on_served(w, m->pointer);
+        break;
+    case KV_MSG_RETRY:
+        kv_blocking_on_retry(w, m->pointer);
+        break;
+    case KV_MSG_UNBLOCKED:
+        kv_blocking_on_unblocked(w, m->pointer);
+        break;
     case KV_MSG_PURGE:
         kv_mem_purge();
         break;
@@ -288,6 +298,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
         kv_worker_defrag(w);
     if (KV_UNLIKELY(w->orphan_len > 0))
         kv_worker_release_orphans(w);
+    if (KV_UNLIKELY(kv_blocking_next_ms(w) <= w->mono_ms))
+        kv_blocking_round(w);
     kv_client_limit_round(w);
     kv_memory_round(w);
 }

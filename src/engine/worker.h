@@ -4,6 +4,7 @@
 #define KV_ENGINE_WORKER_H
 
 #include "base/clock.h"
+#include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/client_limit.h"
@@ -122,6 +123,7 @@ struct kv_worker {
     struct kv_waitlist paused;         /* waiting for the end of CLIENT PAUSE */
     struct kv_watch **orphans;         /* watches to end whose shards were busy; owned */
     uint32_t orphan_len, orphan_capacity;
+    struct kv_blocking blocking;                  /* clients that wait for keys */
     struct kv_client *resume_first, *resume_last; /* to be run again this round */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
 

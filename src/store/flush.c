@@ -106,6 +106,8 @@ void kv_store_swap(struct kv_view *v, uint32_t a, uint32_t b)
         struct kv_database kept = *first;
         *first = *second;
         *second = kept;
+        kv_shard_wake_database(v, shard, a);
+        kv_shard_wake_database(v, shard, b);
     }
     count_changes(v, 1);
 }

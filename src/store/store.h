@@ -27,6 +27,7 @@
 struct kv_shard;
 struct kv_store;
 struct kv_view;
+struct watch_record;
 
 /* A key with its hash, computed once per command. Borrows the bytes. */
 struct kv_key {
@@ -60,6 +61,8 @@ struct kv_store_hooks {
     /* a member of a collection was removed because it was due: likewise, HDEL / SREM / ZREM */
     void (*member_expired)(struct kv_view *view, const struct kv_key *key, enum kv_type type,
                            struct kv_slice member);
+    /* a key changed for which somebody waits (kv_store_wait) */
+    void (*ready)(struct kv_view *view, const struct kv_key *key);
     /* frees an entry with many elements (kv_store_free_evicted) on another thread; without this
      * hook it is freed at once */
     void (*free_later)(struct kv_view *view, void (*fn)(void *entry), void *entry);
@@ -302,6 +305,28 @@ void kv_store_unwatch(struct kv_store *s, struct kv_watch *w); /* frees w; shard
 uint32_t kv_watch_shard(const struct kv_watch *w);
 bool kv_watch_same(const struct kv_watch *w, uint32_t db, const struct kv_key *k);
 uint64_t kv_store_watched_keys(const struct kv_store *s); /* [alone] */
+
+/* --- waiting for a key --- */
+
+/* A place in the queue of a key; lies in the caller's memory and is zero while in no queue. */
+struct kv_key_wait {
+    struct kv_key_wait *next, *prev; /* in the order of kv_store_wait */
+    struct watch_record *record;     /* NULL: in no queue */
+    void *waiter;                    /* the caller's */
+};
+
+/* Enters the queue of key k in v->db at its end. From then on kv_store_changed tells the hook
+ * `ready` of each change of the key. KV_ERR_NOMEM: nothing changed. */
+enum kv_err kv_store_wait(struct kv_view *v, const struct kv_key *k,
+                          struct kv_key_wait *w) KV_MUST_CHECK;
+void kv_store_unwait(struct kv_store *s, struct kv_key_wait *w);
+
+/* Who waits longest for a key, or NULL; the others follow by `next`. */
+struct kv_key_wait *kv_store_waiting(const struct kv_view *v, const struct kv_key *k);
+
+/* The key waited for; its bytes last until kv_store_unwait. */
+struct kv_key kv_key_wait_key(const struct kv_key_wait *w);
+uint64_t kv_store_waited_keys(const struct kv_store *s); /* [alone] keys that somebody waits for */
 
 /* --- digest and checks --- */
 

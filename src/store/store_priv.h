@@ -257,8 +257,11 @@ enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database,
 void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
                      struct kv_entry *e);
 
-/* Counts a change in the watch record of a key, if somebody watches it. */
-void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
+/* Tells the hook `ready` of every key of a database that somebody waits for. */
+void kv_shard_wake_database(struct kv_view *v, struct kv_shard *shard, uint32_t db);
+
+/* Counts a change in the watch record of a key, if somebody watches it. True: somebody waits. */
+bool kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
 
 /* Touches the records of database `db` whose keys exist in it or in database `other`. Due keys are
  * expired on the way; the records stay where they are. */

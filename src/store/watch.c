@@ -1,4 +1,4 @@
-/* WATCH: who changed a key since.
+/* WATCH: who changed a key since; and who waits for a key.
  *
  *   shard -> watches (kv_table, made with the first watch, gone with the last)
  *              -> record {database, key, changes, refs}    one per watched key
@@ -21,6 +21,10 @@
  * already when the watch began (possible only in a view that keeps due entries) was seen as absent
  * and its removal is no change; `due_at_start` says so.
  *
+ * A blocked client stands in the queue of each key that it waits for. The queue is in the record,
+ * so that the look-up which a change makes anyway finds it, and a shard without watches and waits
+ * pays nothing. What waiting means is the engine's business (engine/blocking.h).
+ *
  * Rejected: a version in every entry - it costs bytes in all keys for a few, and a deleted key has
  * no entry to hold it.
  *
@@ -31,9 +35,10 @@
 struct watch_record {
     uint64_t hash;    /* of the key */
     uint64_t changes; /* since the record was made */
-    uint64_t refs;    /* kv_watch objects that point here */
-    uint32_t db;      /* database of the key */
-    uint32_t key_len; /* bytes */
+    uint64_t refs;    /* kv_watch and kv_key_wait objects that point here */
+    struct kv_key_wait *wait_first, *wait_last; /* longest waiting first; NULL: nobody */
+    uint32_t db;                                /* database of the key */
+    uint32_t key_len;                           /* bytes */
     char key[];
 };
 
@@ -106,6 +111,7 @@ static struct watch_record *record_create(struct kv_shard *shard, uint32_t db,
     r->hash = k->hash;
     r->changes = 0;
     r->refs = 0;
+    r->wait_first = r->wait_last = NULL;
     r->db = db;
     r->key_len = (uint32_t)k->len;
     if (k->len != 0)
@@ -167,17 +173,90 @@ bool kv_store_watch_dirty(struct kv_view *v, const struct kv_watch *w)
     return w->seen != w->record->changes || (!w->due_at_start && record_due(v, w->record));
 }
 
-void kv_store_unwatch(struct kv_store *s, struct kv_watch *w)
+static void record_unref(struct kv_store *s, struct watch_record *r)
 {
-    struct watch_record *r = w->record;
     struct kv_shard *shard = shard_of(s, r->hash);
     KV_ASSERT(r->refs > 0);
-    kv_mem_free(w, sizeof(*w), KV_MEM_WATCH);
     if (--r->refs != 0)
         return;
+    KV_ASSERT(r->wait_first == NULL);
     kv_table_remove(shard->watches, watch_hash(r->hash, r->db), r);
     kv_mem_free(r, record_size(r->key_len), KV_MEM_WATCH);
     watches_drop_empty(shard);
+}
+
+void kv_store_unwatch(struct kv_store *s, struct kv_watch *w)
+{
+    struct watch_record *r = w->record;
+    kv_mem_free(w, sizeof(*w), KV_MEM_WATCH);
+    record_unref(s, r);
+}
+
+/* --- waiting --- */
+
+enum kv_err kv_store_wait(struct kv_view *v, const struct kv_key *k, struct kv_key_wait *w)
+{
+    struct kv_shard *shard = shard_of(v->store, k->hash);
+    struct watch_record *r = record_find(shard, v->db, k);
+    if (r == NULL)
+        r = record_create(shard, v->db, k);
+    if (r == NULL)
+        return KV_ERR_NOMEM;
+    r->refs++;
+    w->record = r;
+    w->next = NULL;
+    w->prev = r->wait_last;
+    if (r->wait_last != NULL)
+        r->wait_last->next = w;
+    else
+        r->wait_first = w;
+    r->wait_last = w;
+    return KV_OK;
+}
+
+void kv_store_unwait(struct kv_store *s, struct kv_key_wait *w)
+{
+    struct watch_record *r = w->record;
+    KV_ASSERT(r != NULL);
+    if (w->prev != NULL)
+        w->prev->next = w->next;
+    else
+        r->wait_first = w->next;
+    if (w->next != NULL)
+        w->next->prev = w->prev;
+    else
+        r->wait_last = w->prev;
+    w->next = w->prev = NULL;
+    w->record = NULL;
+    record_unref(s, r);
+}
+
+struct kv_key_wait *kv_store_waiting(const struct kv_view *v, const struct kv_key *k)
+{
+    struct watch_record *r = record_find(shard_of(v->store, k->hash), v->db, k);
+    return r != NULL ? r->wait_first : NULL;
+}
+
+struct kv_key kv_key_wait_key(const struct kv_key_wait *w)
+{
+    const struct watch_record *r = w->record;
+    return (struct kv_key){r->key, r->key_len, r->hash};
+}
+
+static void count_waited(void *item, void *arg)
+{
+    const struct watch_record *r = item;
+    uint64_t *sum = arg;
+    *sum += r->wait_first != NULL;
+}
+
+uint64_t kv_store_waited_keys(const struct kv_store *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i <= s->shard_mask; i++)
+        if (s->shards[i].watches != NULL)
+            kv_table_each(s->shards[i].watches, count_waited, &sum);
+    return sum;
 }
 
 uint32_t kv_watch_shard(const struct kv_watch *w)
@@ -191,28 +270,63 @@ bool kv_watch_same(const struct kv_watch *w, uint32_t db, const struct kv_key *k
     return record_matches(w->record, &wanted);
 }
 
+static void count_watched(void *item, void *arg)
+{
+    const struct watch_record *r = item;
+    uint64_t *sum = arg;
+    uint64_t waits = 0;
+    for (const struct kv_key_wait *w = r->wait_first; w != NULL; w = w->next)
+        waits++;
+    *sum += r->refs > waits;
+}
+
 uint64_t kv_store_watched_keys(const struct kv_store *s)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i <= s->shard_mask; i++)
-        sum += s->shards[i].watches != NULL ? s->shards[i].watches->count : 0;
+        if (s->shards[i].watches != NULL)
+            kv_table_each(s->shards[i].watches, count_watched, &sum);
     return sum;
 }
 
 /* --- touching --- */
-
-void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k)
-{
-    struct watch_record *r = record_find(shard, db, k);
-    if (r != NULL)
-        r->changes++;
-}
 
 struct touch_existing {
     struct kv_view *view;
     uint32_t db;    /* whose records */
     uint32_t other; /* where the key counts as well; may be the same */
 };
+
+bool kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k)
+{
+    struct watch_record *r = record_find(shard, db, k);
+    if (r == NULL)
+        return false;
+    r->changes++;
+    return r->wait_first != NULL;
+}
+
+/* Keys of a database that somebody waits for may have come with another's content. */
+static void wake_record(void *item, void *arg)
+{
+    const struct watch_record *r = item;
+    const struct touch_existing *t = arg;
+    struct kv_key k = {r->key, r->key_len, r->hash};
+    struct kv_view *v = t->view;
+    if (r->db != t->db || r->wait_first == NULL)
+        return;
+    uint32_t selected = v->db;
+    v->db = t->db;
+    v->store->hooks.ready(v, &k);
+    v->db = selected;
+}
+
+void kv_shard_wake_database(struct kv_view *v, struct kv_shard *shard, uint32_t db)
+{
+    struct touch_existing t = {v, db, db};
+    if (shard->watches != NULL && v->store->hooks.ready != NULL)
+        kv_table_each(shard->watches, wake_record, &t);
+}
 
 /* Whether the key of a record exists in a database; removes it when it is due. */
 static bool exists_in(struct kv_view *v, uint32_t db, const struct watch_record *r)
