@@ -10,7 +10,7 @@
 
 .PHONY: test test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
-        fuzz-program bench bench-evict bench-frag bench-build bench-io soak coverage
+        fuzz-program bench bench-types bench-evict bench-frag bench-build bench-io soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 # What is not linked into the training server has no profile.
@@ -123,6 +123,11 @@ test-budget:
 bench:
 	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
 	@$(PYTHON) tests/bench/bench.py $(ARGS)
+
+# Hashes, lists, sets and sorted sets beside redis-server.
+bench-types:
+	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
+	@$(PYTHON) tests/bench/types.py $(ARGS)
 
 # Hit rates of the eviction policies, beside redis-server's.
 bench-evict:
