@@ -52,6 +52,46 @@ bool kv_cmd_on_off(struct kv_call *call, int arg, bool *on)
     return true;
 }
 
+/* Cursors are plain decimal numbers; leading zeros and one plus sign are accepted as Redis' own
+ * parsing with strtoull accepts them. */
+static bool parse_cursor(struct kv_slice text, uint64_t *cursor)
+{
+    size_t at = text.len > 0 && text.ptr[0] == '+';
+    if (at == text.len)
+        return false;
+    *cursor = 0;
+    for (; at < text.len; at++) {
+        unsigned digit = (unsigned char)text.ptr[at] - (unsigned)'0';
+        if (digit > 9 || __builtin_mul_overflow(*cursor, 10, cursor) ||
+            __builtin_add_overflow(*cursor, digit, cursor))
+            return false;
+    }
+    return true;
+}
+
+bool kv_cmd_cursor(struct kv_call *call, int arg, uint64_t *cursor)
+{
+    KV_ASSERT(arg < call->argc);
+    if (parse_cursor(call->argv[arg], cursor))
+        return true;
+    kv_call_error(call, "ERR invalid cursor");
+    return false;
+}
+
+/* One per thread: workers must not share a cache line for it. */
+struct kv_random *kv_cmd_random(void)
+{
+    static _Thread_local struct kv_random random;
+    static _Thread_local bool ready;
+    if (KV_UNLIKELY(!ready)) {
+        uint64_t seed;
+        kv_random_secure(&seed, sizeof(seed));
+        kv_random_init(&random, seed);
+        ready = true;
+    }
+    return &random;
+}
+
 struct kv_entry *kv_cmd_read_untouched(struct kv_call *call, const struct kv_key *k)
 {
     uint32_t flags = call->view.flags;

@@ -4,6 +4,7 @@
 
 #include "admin/text.h"
 #include "base/compiler.h"
+#include "base/random.h"
 #include "base/slice.h"
 #include "engine/call.h"
 
@@ -17,6 +18,12 @@ bool kv_cmd_database(struct kv_call *call, int arg, uint32_t *db) KV_MUST_CHECK;
 
 /* Argument ON or OFF: true and *on, or a syntax error is replied. */
 bool kv_cmd_on_off(struct kv_call *call, int arg, bool *on) KV_MUST_CHECK;
+
+/* Argument as cursor of a scan: true and *cursor, or the error is replied. */
+bool kv_cmd_cursor(struct kv_call *call, int arg, uint64_t *cursor) KV_MUST_CHECK;
+
+/* The calling thread's generator, for commands whose result is random. */
+struct kv_random *kv_cmd_random(void);
 
 /* Reads an entry for a command that is about the key and not its value: counted as hit or miss, but
  * not an access. */

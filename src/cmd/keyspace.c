@@ -294,23 +294,6 @@ struct scan_walk {
     bool failed; /* memory was short */
 };
 
-/* Cursors are plain decimal numbers; leading zeros and one plus sign are accepted as Redis' own
- * parsing with strtoull accepts them. */
-static bool scan_cursor(struct kv_slice text, uint64_t *cursor)
-{
-    size_t at = text.len > 0 && text.ptr[0] == '+';
-    if (at == text.len)
-        return false;
-    *cursor = 0;
-    for (; at < text.len; at++) {
-        unsigned digit = (unsigned char)text.ptr[at] - (unsigned)'0';
-        if (digit > 9 || __builtin_mul_overflow(*cursor, 10, cursor) ||
-            __builtin_add_overflow(*cursor, digit, cursor))
-            return false;
-    }
-    return true;
-}
-
 static bool scan_options(struct kv_call *call, struct scan_walk *w)
 {
     w->limit = 10;
@@ -407,11 +390,7 @@ void kv_cmd_scan(struct kv_call *call)
     KV_ASSERT(call->argc >= 2);
     struct scan_walk w = {.arena = call->arena};
     uint64_t cursor;
-    if (!scan_cursor(call->argv[1], &cursor)) {
-        kv_call_error(call, "ERR invalid cursor");
-        return;
-    }
-    if (!scan_options(call, &w))
+    if (!kv_cmd_cursor(call, 1, &cursor) || !scan_options(call, &w))
         return;
     bool busy = false;
     cursor = scan_walk(call, &w, cursor, &busy);
@@ -461,24 +440,10 @@ static void random_consider(struct kv_call *call, struct random_walk *w, uint32_
     w->key = kv_slice(copy, key.len);
 }
 
-/* One generator per thread: RANDOMKEY must not make workers share a cache line. */
-static struct kv_random *thread_random(void)
-{
-    static _Thread_local struct kv_random random;
-    static _Thread_local bool ready;
-    if (!ready) {
-        uint64_t seed;
-        kv_random_secure(&seed, sizeof(seed));
-        kv_random_init(&random, seed);
-        ready = true;
-    }
-    return &random;
-}
-
 void kv_cmd_randomkey(struct kv_call *call)
 {
     uint32_t shard_count = kv_store_shard_count(call->view.store);
-    struct random_walk w = {.random = thread_random()};
+    struct random_walk w = {.random = kv_cmd_random()};
     KV_ASSERT(shard_count >= 1);
     for (int round = 0; round < RANDOM_ROUNDS; round++) {
         uint32_t start = (uint32_t)kv_random_below(w.random, shard_count);
