@@ -8,6 +8,7 @@
  * three quarters of the block would be empty.
  */
 #include "store/collection.h"
+#include "ds/intset.h"
 #include "store/store_priv.h"
 
 #define SHRINK_FACTOR 4u
@@ -327,11 +328,26 @@ static void visit_packed(const struct kv_entry *e, const struct member_visit *v)
     }
 }
 
+static void visit_integers(const struct kv_entry *e, const struct member_visit *v)
+{
+    size_t len;
+    char text[KV_INT_TEXT_MAX];
+    const uint8_t *set = kv_entry_bytes(e, &len);
+    for (uint32_t i = 0; i < kv_intset_count(set); i++) {
+        struct kv_member m = {.due = KV_NOT_DUE};
+        m.name = kv_slice(text, kv_int_print(kv_intset_get(set, i), text));
+        v->visit(&m, v->arg);
+    }
+}
+
 void kv_entry_each_member(const struct kv_entry *e,
                           void (*visit)(const struct kv_member *m, void *arg), void *arg)
 {
     struct member_visit v = {visit, arg};
     switch (kv_entry_encoding(e)) {
+    case KV_ENC_INTSET:
+        visit_integers(e, &v);
+        return;
     case KV_ENC_LISTPACK:
     case KV_ENC_LISTPACKEX:
         visit_packed(e, &v);

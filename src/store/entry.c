@@ -23,6 +23,7 @@
  */
 #include "ds/packed.h"
 #include "store/entry_priv.h"
+#include "store/set.h"
 #include "store/store.h"
 #include "value/dict.h"
 
@@ -436,4 +437,6 @@ void kv_entry_check(const struct kv_entry *e)
     }
     if (kv_entry_type(e) != KV_TYPE_STRING)
         check_collection(e);
+    if (kv_entry_type(e) == KV_TYPE_SET)
+        kv_set_check(e);
 }
