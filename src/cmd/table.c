@@ -81,12 +81,17 @@ static const struct kv_keyspec keys_20[] = {
 static const struct kv_keyspec keys_21[] = {
     {KEY_FLAGS(KV_KEY_RW | KV_KEY_ACCESS | KV_KEY_DELETE), INDEX(1), RANGE(0, 1, 0)},
     {KEY_FLAGS(KV_KEY_OW | KV_KEY_INSERT), INDEX(2), RANGE(0, 1, 0)}};
-static const struct kv_keyspec keys_22[] = {
+static const struct kv_keyspec keys_22[] = {{KEY_FLAGS(KV_KEY_RO), INDEX(1), RANGE(0, 1, 0)}};
+static const struct kv_keyspec keys_23[] = {
     {KEY_FLAGS(KV_KEY_RW | KV_KEY_ACCESS | KV_KEY_UPDATE | KV_KEY_VARIABLE_FLAGS), INDEX(1),
      RANGE(0, 1, 0), NOTES("Reads the old value only with GET or a comparing condition")}};
-static const struct kv_keyspec keys_23[] = {
+static const struct kv_keyspec keys_24[] = {
     {KEY_FLAGS(KV_KEY_OW | KV_KEY_INSERT), INDEX(1), RANGE(0, 1, 0)}};
-static const struct kv_keyspec keys_24[] = {{KEY_FLAGS(KV_KEY_RO), INDEX(1), RANGE(0, 1, 0)}};
+static const struct kv_keyspec keys_25[] = {
+    {KEY_FLAGS(KV_KEY_RW | KV_KEY_ACCESS | KV_KEY_DELETE), INDEX(1), RANGE(0, 1, 0)},
+    {KEY_FLAGS(KV_KEY_RW | KV_KEY_INSERT), INDEX(2), RANGE(0, 1, 0)}};
+static const struct kv_keyspec keys_26[] = {
+    {KEY_FLAGS(KV_KEY_RW | KV_KEY_DELETE), INDEX(1), RANGE(0, 1, 0)}};
 
 static const char *const tips_1[] = {"nondeterministic_output", NULL};
 static const char *const tips_2[] = {"nondeterministic_output_order", NULL};
@@ -112,7 +117,7 @@ static const char *const tips_15[] = {"request_policy:all_nodes", "response_poli
                                       "nondeterministic_output", NULL};
 
 /* Subcommands point back at their container. */
-static const struct kv_command commands[82];
+static const struct kv_command commands[92];
 
 static const struct kv_command subs_of_client[] = {
     {COMMAND("getname", "client|getname", kv_cmd_client_getname, 2, 8,
@@ -238,21 +243,21 @@ static const struct kv_command subs_of_object[] = {
 };
 
 static const struct kv_command subs_of_slowlog[] = {
-    {COMMAND("get", "slowlog|get", kv_cmd_slowlog_get, -2, 109,
+    {COMMAND("get", "slowlog|get", kv_cmd_slowlog_get, -2, 112,
              KV_CMD_ADMIN | KV_CMD_LOADING | KV_CMD_STALE, KV_MODE_FREE, 0x2a000),
-     PARENT(71), TIPS(tips_14), DOCS(server, 29)},
-    {COMMAND("help", "slowlog|help", kv_cmd_slowlog_help, 2, 110, KV_CMD_LOADING | KV_CMD_STALE,
+     PARENT(74), TIPS(tips_14), DOCS(server, 29)},
+    {COMMAND("help", "slowlog|help", kv_cmd_slowlog_help, 2, 113, KV_CMD_LOADING | KV_CMD_STALE,
              KV_MODE_FREE, 0x8000),
-     PARENT(71), DOCS(server, 30)},
-    {COMMAND("len", "slowlog|len", kv_cmd_slowlog_len, 2, 111,
+     PARENT(74), DOCS(server, 30)},
+    {COMMAND("len", "slowlog|len", kv_cmd_slowlog_len, 2, 114,
              KV_CMD_ADMIN | KV_CMD_LOADING | KV_CMD_STALE, KV_MODE_FREE, 0x2a000),
-     PARENT(71), TIPS(tips_15), DOCS(server, 31)},
-    {COMMAND("reset", "slowlog|reset", kv_cmd_slowlog_reset, 2, 112,
+     PARENT(74), TIPS(tips_15), DOCS(server, 31)},
+    {COMMAND("reset", "slowlog|reset", kv_cmd_slowlog_reset, 2, 115,
              KV_CMD_ADMIN | KV_CMD_LOADING | KV_CMD_STALE, KV_MODE_FREE, 0x2a000),
-     PARENT(71), TIPS(tips_3), DOCS(server, 32)},
+     PARENT(74), TIPS(tips_3), DOCS(server, 32)},
 };
 
-static const struct kv_command commands[82] = {
+static const struct kv_command commands[92] = {
     {COMMAND("append", "append", kv_cmd_append, 3, 0,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x4084),
      KEYS(keys_1, 1, 1, 1), DOCS(string, 0)},
@@ -444,67 +449,96 @@ static const struct kv_command commands[82] = {
                  KV_CMD_ALLOW_BUSY,
              KV_MODE_FREE, 0x44000),
      DOCS(connection, 20)},
-    {COMMAND("scan", "scan", kv_cmd_scan, -2, 100, KV_CMD_READONLY | KV_CMD_TOUCHES_ARBITRARY_KEYS,
+    {COMMAND("sadd", "sadd", kv_cmd_sadd, -3, 100,
+             KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x400c),
+     KEYS(keys_1, 1, 1, 1), DOCS(set, 0)},
+    {COMMAND("scan", "scan", kv_cmd_scan, -2, 101, KV_CMD_READONLY | KV_CMD_TOUCHES_ARBITRARY_KEYS,
              KV_MODE_SHARDS, 0x8003),
      TIPS(tips_13), DOCS(generic, 22)},
-    {COMMAND("select", "select", kv_cmd_select, 2, 101, KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST,
+    {COMMAND("scard", "scard", kv_cmd_scard, 2, 102, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+             KV_MODE_KEYS, 0x400a),
+     KEYS(keys_22, 1, 1, 1), DOCS(set, 1)},
+    {COMMAND("select", "select", kv_cmd_select, 2, 103, KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST,
              KV_MODE_FREE, 0x44000),
      DOCS(connection, 21)},
-    {COMMAND("set", "set", kv_cmd_set, -3, 102, KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_BATCH,
+    {COMMAND("set", "set", kv_cmd_set, -3, 104, KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x8084),
-     KEYS(keys_22, 1, 1, 1), DOCS(string, 21)},
-    {COMMAND("setbit", "setbit", kv_cmd_setbit, 4, 103,
+     KEYS(keys_23, 1, 1, 1), DOCS(string, 21)},
+    {COMMAND("setbit", "setbit", kv_cmd_setbit, 4, 105,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_BATCH, KV_MODE_KEYS, 0x8104),
      KEYS(keys_6, 1, 1, 1), DOCS(bitmap, 6)},
-    {COMMAND("setex", "setex", kv_cmd_setex, 4, 104, KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_BATCH,
+    {COMMAND("setex", "setex", kv_cmd_setex, 4, 106, KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x8084),
      KEYS(keys_19, 1, 1, 1), DOCS(string, 22)},
-    {COMMAND("setnx", "setnx", kv_cmd_setnx, 3, 105,
+    {COMMAND("setnx", "setnx", kv_cmd_setnx, 3, 107,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x4084),
-     KEYS(keys_23, 1, 1, 1), DOCS(string, 23)},
-    {COMMAND("setrange", "setrange", kv_cmd_setrange, 4, 106,
+     KEYS(keys_24, 1, 1, 1), DOCS(string, 23)},
+    {COMMAND("setrange", "setrange", kv_cmd_setrange, 4, 108,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_BATCH, KV_MODE_KEYS, 0x8084),
      KEYS(keys_11, 1, 1, 1), DOCS(string, 24)},
-    {COMMAND("shutdown", "shutdown", kv_cmd_shutdown, -1, 107,
+    {COMMAND("shutdown", "shutdown", kv_cmd_shutdown, -1, 109,
              KV_CMD_ADMIN | KV_CMD_NOSCRIPT | KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_NO_MULTI |
                  KV_CMD_ALLOW_BUSY,
              KV_MODE_STOP, 0x2a000),
      DOCS(server, 27)},
-    {COMMAND("slowlog", "slowlog", NULL, -2, 108, 0, KV_MODE_FREE, 0x8000), SUBS(subs_of_slowlog),
+    {COMMAND("sismember", "sismember", kv_cmd_sismember, 3, 110,
+             KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x400a),
+     KEYS(keys_22, 1, 1, 1), DOCS(set, 2)},
+    {COMMAND("slowlog", "slowlog", NULL, -2, 111, 0, KV_MODE_FREE, 0x8000), SUBS(subs_of_slowlog),
      DOCS(server, 28)},
-    {COMMAND("strlen", "strlen", kv_cmd_strlen, 2, 113,
+    {COMMAND("smembers", "smembers", kv_cmd_smembers, 2, 116, KV_CMD_READONLY, KV_MODE_KEYS,
+             0x800a),
+     KEYS(keys_2, 1, 1, 1), TIPS(tips_2), DOCS(set, 3)},
+    {COMMAND("smismember", "smismember", kv_cmd_smismember, -3, 117,
+             KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x400a),
+     KEYS(keys_22, 1, 1, 1), DOCS(set, 4)},
+    {COMMAND("smove", "smove", kv_cmd_smove, 4, 118, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_KEYS,
+             0x400c),
+     KEYS(keys_25, 1, 2, 1), DOCS(set, 5)},
+    {COMMAND("spop", "spop", kv_cmd_spop, -2, 119, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_KEYS,
+             0x400c),
+     KEYS(keys_12, 1, 1, 1), TIPS(tips_1), DOCS(set, 6)},
+    {COMMAND("srandmember", "srandmember", kv_cmd_srandmember, -2, 120, KV_CMD_READONLY,
+             KV_MODE_KEYS, 0x800a),
+     KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(set, 7)},
+    {COMMAND("srem", "srem", kv_cmd_srem, -3, 121, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
+             KV_MODE_KEYS, 0x400c),
+     KEYS(keys_26, 1, 1, 1), DOCS(set, 8)},
+    {COMMAND("sscan", "sscan", kv_cmd_sscan, -3, 122, KV_CMD_READONLY, KV_MODE_KEYS, 0x800a),
+     KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(set, 9)},
+    {COMMAND("strlen", "strlen", kv_cmd_strlen, 2, 123,
              KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x4082),
-     KEYS(keys_24, 1, 1, 1), DOCS(string, 25)},
-    {COMMAND("substr", "substr", kv_cmd_substr, 4, 114, KV_CMD_READONLY | KV_CMD_BATCH,
+     KEYS(keys_22, 1, 1, 1), DOCS(string, 25)},
+    {COMMAND("substr", "substr", kv_cmd_substr, 4, 124, KV_CMD_READONLY | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x8082),
      KEYS(keys_2, 1, 1, 1), DOCS(string, 26)},
-    {COMMAND("swapdb", "swapdb", kv_cmd_swapdb, 3, 115, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_ALONE,
+    {COMMAND("swapdb", "swapdb", kv_cmd_swapdb, 3, 125, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_ALONE,
              0x24005),
      DOCS(server, 33)},
-    {COMMAND("time", "time", kv_cmd_time, 1, 116, KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST,
+    {COMMAND("time", "time", kv_cmd_time, 1, 126, KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST,
              KV_MODE_FREE, 0x4000),
      TIPS(tips_1), DOCS(server, 34)},
-    {COMMAND("touch", "touch", kv_cmd_touch, -2, 117, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+    {COMMAND("touch", "touch", kv_cmd_touch, -2, 127, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4003),
      KEYS(keys_10, 1, -1, 1), TIPS(tips_5), DOCS(generic, 23)},
-    {COMMAND("ttl", "ttl", kv_cmd_ttl, 2, 118, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+    {COMMAND("ttl", "ttl", kv_cmd_ttl, 2, 128, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4003),
      KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(generic, 24)},
-    {COMMAND("type", "type", kv_cmd_type, 2, 119, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+    {COMMAND("type", "type", kv_cmd_type, 2, 129, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4003),
-     KEYS(keys_24, 1, 1, 1), DOCS(generic, 25)},
-    {COMMAND("unlink", "unlink", kv_cmd_unlink, -2, 120, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
+     KEYS(keys_22, 1, 1, 1), DOCS(generic, 25)},
+    {COMMAND("unlink", "unlink", kv_cmd_unlink, -2, 130, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4005),
      KEYS(keys_7, 1, -1, 1), TIPS(tips_5), DOCS(generic, 26)},
-    {COMMAND("unwatch", "unwatch", kv_cmd_unwatch, 1, 121,
+    {COMMAND("unwatch", "unwatch", kv_cmd_unwatch, 1, 131,
              KV_CMD_NOSCRIPT | KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST | KV_CMD_ALLOW_BUSY,
              KV_MODE_FREE, 0x84000),
      DOCS(transactions, 3)},
-    {COMMAND("watch", "watch", kv_cmd_watch, -2, 122,
+    {COMMAND("watch", "watch", kv_cmd_watch, -2, 132,
              KV_CMD_NOSCRIPT | KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST | KV_CMD_ALLOW_BUSY,
              KV_MODE_KEYS, 0x84000),
      KEYS(keys_10, 1, -1, 1), DOCS(transactions, 4)},
 };
 
 const struct kv_command_table kv_command_table = {
-    .commands = commands, .command_count = 82, .id_count = 123};
+    .commands = commands, .command_count = 92, .id_count = 133};
