@@ -10,6 +10,7 @@
 #include "store/collection.h"
 #include "ds/intset.h"
 #include "store/store_priv.h"
+#include "value/list.h"
 
 #define SHRINK_FACTOR 4u
 
@@ -340,6 +341,15 @@ static void visit_integers(const struct kv_entry *e, const struct member_visit *
     }
 }
 
+static void visit_list(const struct kv_list *l, const struct member_visit *v)
+{
+    char scratch[KV_INT_TEXT_MAX];
+    for (struct kv_list_pos p = kv_list_seek(l, 0); p.node != NULL; p = kv_list_next(p)) {
+        struct kv_member m = {.name = kv_packed_text(p.at, scratch), .due = KV_NOT_DUE};
+        v->visit(&m, v->arg);
+    }
+}
+
 void kv_entry_each_member(const struct kv_entry *e,
                           void (*visit)(const struct kv_member *m, void *arg), void *arg)
 {
@@ -354,6 +364,9 @@ void kv_entry_each_member(const struct kv_entry *e,
         return;
     case KV_ENC_HASHTABLE:
         kv_dict_each(kv_entry_large(e), visit_element, &v);
+        return;
+    case KV_ENC_QUICKLIST:
+        visit_list(kv_entry_large(e), &v);
         return;
     default:
         KV_UNREACHABLE();

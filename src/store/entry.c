@@ -26,6 +26,7 @@
 #include "store/set.h"
 #include "store/store.h"
 #include "value/dict.h"
+#include "value/list.h"
 
 size_t kv_entry_size(const struct kv_entry *e)
 {
@@ -125,6 +126,8 @@ struct kv_footprint kv_entry_value_footprint(const struct kv_entry *e)
     switch (kv_entry_encoding(e)) {
     case KV_ENC_HASHTABLE:
         return kv_dict_footprint(value_pointer(e));
+    case KV_ENC_QUICKLIST:
+        return kv_list_footprint(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -135,6 +138,8 @@ uint64_t kv_entry_elements(const struct kv_entry *e)
     switch (kv_entry_encoding(e)) {
     case KV_ENC_HASHTABLE:
         return kv_dict_count(value_pointer(e));
+    case KV_ENC_QUICKLIST:
+        return ((const struct kv_list *)value_pointer(e))->count;
     default:
         KV_UNREACHABLE();
     }
@@ -269,6 +274,8 @@ static void *copy_large(const struct kv_entry *e)
     switch (kv_entry_encoding(e)) {
     case KV_ENC_HASHTABLE:
         return kv_dict_copy(value_pointer(e));
+    case KV_ENC_QUICKLIST:
+        return kv_list_copy(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -327,6 +334,9 @@ void kv_entry_large_free(enum kv_encoding encoding, void *large)
     case KV_ENC_HASHTABLE:
         kv_dict_free(large);
         return;
+    case KV_ENC_QUICKLIST:
+        kv_list_free(large);
+        return;
     default:
         KV_UNREACHABLE();
     }
@@ -376,6 +386,9 @@ static void move_value(struct kv_entry *e, struct kv_moves *m)
     case KV_ENC_HASHTABLE:
         entry_write_pointer(e, kv_dict_move(value_pointer(e), m));
         return;
+    case KV_ENC_QUICKLIST:
+        entry_write_pointer(e, kv_list_move(value_pointer(e), m));
+        return;
     default:
         KV_UNREACHABLE();
     }
@@ -407,6 +420,10 @@ static void check_collection(const struct kv_entry *e)
     case KV_ENC_HASHTABLE:
         KV_ASSERT(kv_dict_count(kv_entry_large(e)) != 0);
         kv_dict_check(kv_entry_large(e));
+        return;
+    case KV_ENC_QUICKLIST:
+        KV_ASSERT(((const struct kv_list *)kv_entry_large(e))->count != 0);
+        kv_list_check(kv_entry_large(e));
         return;
     default:
         return;
