@@ -203,6 +203,19 @@ void kv_call_propagate(struct kv_call *call, const struct kv_slice *argv, int ar
         kv_stream_add(call->worker, call->view.db, argv, argc);
 }
 
+void kv_call_propagate_parts(struct kv_call *call, const struct kv_slice *head, size_t head_count,
+                             const struct kv_slice *words, size_t word_count)
+{
+    call->flags |= KV_CALL_PROPAGATED;
+    if (!kv_stream_active(&call->engine->stream))
+        return;
+    size_t count = head_count + word_count;
+    struct kv_slice *argv = kv_arena_alloc(call->arena, count * sizeof(*argv));
+    memcpy(argv, head, head_count * sizeof(*argv));
+    memcpy(argv + head_count, words, word_count * sizeof(*argv));
+    kv_stream_add(call->worker, call->view.db, argv, (int)count);
+}
+
 void kv_call_propagate_del(struct kv_call *call, const struct kv_key *key)
 {
     struct kv_slice argv[2] = {KV_SLICE("DEL"), kv_slice(key->ptr, key->len)};

@@ -94,6 +94,9 @@ void kv_call_reply_string(struct kv_call *call, const struct kv_entry *e);
 /* Adds one command line to what goes to the change stream instead of the command as it came. May be
  * called several times. Arguments are copied when there is a reader, else nothing happens. */
 void kv_call_propagate(struct kv_call *call, const struct kv_slice *argv, int argc);
+/* The same for a line in two parts, as of a few words of ours and a run of the client's. */
+void kv_call_propagate_parts(struct kv_call *call, const struct kv_slice *head, size_t head_count,
+                             const struct kv_slice *words, size_t word_count);
 /* Convenience: name, key and up to two more words. */
 void kv_call_propagate_del(struct kv_call *call, const struct kv_key *key);
 
