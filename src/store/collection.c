@@ -109,24 +109,41 @@ static enum kv_err place_at(const struct place *p, uint64_t hash, struct kv_entr
     return err;
 }
 
+KV_INLINE enum kv_err put_bytes(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                                const struct place *p, struct entry_form *f, size_t len,
+                                int64_t due, uint8_t **bytes)
+{
+    struct kv_entry *built = build_bytes(f, len, bytes);
+    if (KV_UNLIKELY(built == NULL))
+        return KV_ERR_NOMEM;
+    if (kv_entry_encoding(built) == KV_ENC_LISTPACKEX)
+        memcpy(*bytes, &due, sizeof(due));
+    enum kv_err err = place_at(p, k->hash, built);
+    if (KV_UNLIKELY(err != KV_OK))
+        return err;
+    if (p->old != NULL)
+        entry_retire(v, p->old);
+    *e = built;
+    return KV_OK;
+}
+
 enum kv_err kv_store_put_bytes(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
                                enum kv_type type, enum kv_encoding encoding, size_t len,
                                int64_t expiry, uint8_t **bytes)
 {
     struct place p = find_place(v, k, *e);
     struct entry_form f = form_at(v, k, *e, type, encoding, expiry);
-    struct kv_entry *built = build_bytes(&f, len, bytes);
-    if (KV_UNLIKELY(built == NULL))
-        return KV_ERR_NOMEM;
-    if (encoding == KV_ENC_LISTPACKEX)
-        memcpy(*bytes, &(int64_t){KV_NOT_DUE}, sizeof(int64_t));
-    enum kv_err err = place_at(&p, k->hash, built);
-    if (KV_UNLIKELY(err != KV_OK))
-        return err;
-    if (p.old != NULL)
-        entry_retire(v, p.old);
-    *e = built;
-    return KV_OK;
+    return put_bytes(v, k, e, &p, &f, len, KV_NOT_DUE, bytes);
+}
+
+enum kv_err kv_store_put_due_bytes(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                                   enum kv_type type, size_t len, int64_t expiry, int64_t due,
+                                   uint8_t **bytes)
+{
+    struct place p = find_place(v, k, *e);
+    struct entry_form f = form_at(v, k, *e, type, KV_ENC_LISTPACKEX, expiry);
+    KV_ASSERT(due == KV_NOT_DUE || (due >= 0 && due <= KV_EXPIRY_MAX));
+    return put_bytes(v, k, e, &p, &f, len, due, bytes);
 }
 
 /* --- splicing --- */

@@ -45,6 +45,12 @@ enum kv_err kv_store_put_bytes(struct kv_view *v, const struct kv_key *k, struct
                                enum kv_type type, enum kv_encoding encoding, size_t len,
                                int64_t expiry, uint8_t **bytes) KV_MUST_CHECK KV_HOT;
 
+/* The same for KV_ENC_LISTPACKEX, whose head is written and registered: `due` is no later than the
+ * due time of any member that the caller will write, or KV_NOT_DUE. */
+enum kv_err kv_store_put_due_bytes(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                                   enum kv_type type, size_t len, int64_t expiry, int64_t due,
+                                   uint8_t **bytes) KV_MUST_CHECK;
+
 /* Replaces `remove` bytes at offset `at` of a small collection by `insert` bytes that the caller
  * writes; what lies before and behind stays. *bytes: the first byte of all; *e may be another entry
  * than before. Grows greedily where the bytes have a block of their own. */
