@@ -1,7 +1,8 @@
 /* SSCAN, HSCAN and ZSCAN: what they have in common.
  *
- * The options are read before the key is looked up, as in Redis, so that the same error wins. COUNT
- * is a wish: small collections come whole, large ones in whole groups of their table.
+ * The cursor is read before the key is looked up, the options only when there is one, as in Redis,
+ * so that the same error wins. COUNT is a wish: small collections come whole, large ones in whole
+ * groups of their table.
  *
  * Texts are kept as slices in blocks of the arena. What lies in the collection stays where it is
  * for the command's duration and is not copied; texts that the walk prints into scratch memory are.
@@ -45,14 +46,17 @@ static bool read_option(struct kv_member_scan *s, struct kv_call *call, int *arg
     return false;
 }
 
-bool kv_member_scan_init(struct kv_member_scan *s, struct kv_call *call, unsigned allowed)
+bool kv_member_scan_init(struct kv_member_scan *s, struct kv_call *call)
 {
     KV_ASSERT(call->argc >= 3);
     *s = (struct kv_member_scan){.call = call, .count = 10};
-    if (!kv_cmd_cursor(call, 2, &s->cursor))
-        return false;
-    for (int arg = 3; arg < call->argc; arg++)
-        if (!read_option(s, call, &arg, allowed))
+    return kv_cmd_cursor(call, 2, &s->cursor);
+}
+
+bool kv_member_scan_options(struct kv_member_scan *s, unsigned allowed)
+{
+    for (int arg = 3; arg < s->call->argc; arg++)
+        if (!read_option(s, s->call, &arg, allowed))
             return false;
     return true;
 }

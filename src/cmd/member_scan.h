@@ -22,9 +22,11 @@ struct kv_member_scan {
     bool failed;  /* memory was short */
 };
 
-/* Reads cursor (argument 2) and options; false: an error was replied. */
-bool kv_member_scan_init(struct kv_member_scan *s, struct kv_call *call,
-                         unsigned allowed) KV_MUST_CHECK;
+/* Reads the cursor (argument 2); false: an error was replied. */
+bool kv_member_scan_init(struct kv_member_scan *s, struct kv_call *call) KV_MUST_CHECK;
+
+/* Reads the options, once the key was found: without one they are not looked at. Likewise. */
+bool kv_member_scan_options(struct kv_member_scan *s, unsigned allowed) KV_MUST_CHECK;
 
 /* True when the pattern takes a member. */
 bool kv_member_scan_matches(const struct kv_member_scan *s, struct kv_slice member);

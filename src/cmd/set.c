@@ -167,9 +167,11 @@ void kv_cmd_sscan(struct kv_call *call)
     struct set_scan s;
     struct kv_entry *e;
     uint64_t cursor = 0;
-    if (!kv_member_scan_init(&s.scan, call, 0) || !kv_cmd_set_read(call, 0, &e))
+    if (!kv_member_scan_init(&s.scan, call) || !kv_cmd_set_read(call, 0, &e))
         return;
     if (e != NULL) {
+        if (!kv_member_scan_options(&s.scan, 0))
+            return;
         s.stable = kv_entry_is_large(e);
         cursor = kv_set_scan(e, call->view.now_ms, s.scan.cursor, s.scan.count, scan_member, &s);
     }
