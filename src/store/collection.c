@@ -10,6 +10,7 @@
 #include "store/collection.h"
 #include "ds/intset.h"
 #include "store/store_priv.h"
+#include "store/zset.h"
 #include "value/list.h"
 
 #define SHRINK_FACTOR 4u
@@ -367,6 +368,17 @@ static void visit_list(const struct kv_list *l, const struct member_visit *v)
     }
 }
 
+static void visit_ranked(const struct kv_zset *z, const struct member_visit *v)
+{
+    char text[KV_DOUBLE_TEXT_MAX];
+    struct kv_order_cursor c;
+    for (bool more = kv_order_at(&z->order, 0, &c); more; more = kv_order_next(&c)) {
+        const struct kv_scored *s = kv_zset_at(&c);
+        struct kv_member m = {kv_scored_name(s), kv_score_text(s->score, text), kv_scored_due(s)};
+        v->visit(&m, v->arg);
+    }
+}
+
 void kv_entry_each_member(const struct kv_entry *e,
                           void (*visit)(const struct kv_member *m, void *arg), void *arg)
 {
@@ -384,6 +396,9 @@ void kv_entry_each_member(const struct kv_entry *e,
         return;
     case KV_ENC_QUICKLIST:
         visit_list(kv_entry_large(e), &v);
+        return;
+    case KV_ENC_SKIPLIST:
+        visit_ranked(kv_entry_large(e), &v);
         return;
     default:
         KV_UNREACHABLE();

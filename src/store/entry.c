@@ -27,6 +27,7 @@
 #include "store/store.h"
 #include "value/dict.h"
 #include "value/list.h"
+#include "value/zset.h"
 
 size_t kv_entry_size(const struct kv_entry *e)
 {
@@ -128,6 +129,8 @@ struct kv_footprint kv_entry_value_footprint(const struct kv_entry *e)
         return kv_dict_footprint(value_pointer(e));
     case KV_ENC_QUICKLIST:
         return kv_list_footprint(value_pointer(e));
+    case KV_ENC_SKIPLIST:
+        return kv_zset_footprint(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -140,6 +143,8 @@ uint64_t kv_entry_elements(const struct kv_entry *e)
         return kv_dict_count(value_pointer(e));
     case KV_ENC_QUICKLIST:
         return ((const struct kv_list *)value_pointer(e))->count;
+    case KV_ENC_SKIPLIST:
+        return kv_zset_count(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -276,6 +281,8 @@ static void *copy_large(const struct kv_entry *e)
         return kv_dict_copy(value_pointer(e));
     case KV_ENC_QUICKLIST:
         return kv_list_copy(value_pointer(e));
+    case KV_ENC_SKIPLIST:
+        return kv_zset_copy(value_pointer(e));
     default:
         KV_UNREACHABLE();
     }
@@ -337,6 +344,9 @@ void kv_entry_large_free(enum kv_encoding encoding, void *large)
     case KV_ENC_QUICKLIST:
         kv_list_free(large);
         return;
+    case KV_ENC_SKIPLIST:
+        kv_zset_free(large);
+        return;
     default:
         KV_UNREACHABLE();
     }
@@ -389,6 +399,9 @@ static void move_value(struct kv_entry *e, struct kv_moves *m)
     case KV_ENC_QUICKLIST:
         entry_write_pointer(e, kv_list_move(value_pointer(e), m));
         return;
+    case KV_ENC_SKIPLIST:
+        entry_write_pointer(e, kv_zset_move(value_pointer(e), m));
+        return;
     default:
         KV_UNREACHABLE();
     }
@@ -424,6 +437,10 @@ static void check_collection(const struct kv_entry *e)
     case KV_ENC_QUICKLIST:
         KV_ASSERT(((const struct kv_list *)kv_entry_large(e))->count != 0);
         kv_list_check(kv_entry_large(e));
+        return;
+    case KV_ENC_SKIPLIST:
+        KV_ASSERT(kv_zset_count(kv_entry_large(e)) != 0);
+        kv_zset_check(kv_entry_large(e));
         return;
     default:
         return;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "store/collection.h"
 #include "store/store_priv.h"
+#include "value/zset.h"
 
 #define CLOCK_STEP 16u /* collections or members between two looks at the clock */
 #define PURGE_STEP 64u /* members of one collection before others get their turn */
@@ -26,6 +27,8 @@ static int64_t *large_record(const struct kv_entry *e)
     switch (kv_entry_encoding(e)) {
     case KV_ENC_HASHTABLE:
         return &((struct kv_dict *)kv_entry_large(e))->registered_due;
+    case KV_ENC_SKIPLIST:
+        return &((struct kv_zset *)kv_entry_large(e))->registered_due;
     default:
         return NULL;
     }
@@ -110,6 +113,8 @@ static int64_t first_due(const struct kv_entry *e)
         return packed_first_due(e, &at);
     case KV_ENC_HASHTABLE:
         return kv_dict_first_due(kv_entry_large(e));
+    case KV_ENC_SKIPLIST:
+        return kv_zset_first_due(kv_entry_large(e));
     default:
         KV_UNREACHABLE();
     }
@@ -142,12 +147,20 @@ static bool remove_packed(struct kv_view *v, const struct kv_key *k, struct kv_e
 
 static void remove_element(struct kv_view *v, const struct kv_key *k, struct kv_entry *e)
 {
-    struct kv_dict *d = kv_entry_large(e);
-    struct kv_element *element = kv_dict_first_due_element(d);
-    struct kv_slice name = kv_element_name(element);
     struct kv_footprint before = kv_store_large_begin(e);
-    announce(v, k, kv_entry_type(e), name);
-    kv_dict_remove(d, element, kv_dict_hash(d, name));
+    if (kv_entry_encoding(e) == KV_ENC_SKIPLIST) {
+        struct kv_zset *z = kv_entry_large(e);
+        struct kv_scored *m = kv_zset_first_due_member(z);
+        struct kv_slice name = kv_scored_name(m);
+        announce(v, k, kv_entry_type(e), name);
+        kv_zset_remove(z, m, kv_zset_hash(z, name));
+    } else {
+        struct kv_dict *d = kv_entry_large(e);
+        struct kv_element *element = kv_dict_first_due_element(d);
+        struct kv_slice name = kv_element_name(element);
+        announce(v, k, kv_entry_type(e), name);
+        kv_dict_remove(d, element, kv_dict_hash(d, name));
+    }
     kv_store_large_end(v, k, e, before);
 }
 
