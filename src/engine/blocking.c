@@ -36,7 +36,6 @@ struct kv_waiter {
     atomic_bool retrying; /* its worker was told to serve its keys behind the gate */
     atomic_bool told;     /* and that message has not arrived yet */
     uint8_t resp;
-    uint8_t null;   /* enum kv_block_null */
     uint8_t type;   /* enum kv_type that it wants */
     bool muted;     /* CLIENT REPLY OFF or SKIP: the reply is dropped */
     bool unblocked; /* CLIENT UNBLOCK with ERROR */
@@ -243,8 +242,7 @@ static bool enter_queues(struct kv_call *call, struct kv_waiter *wt)
     return true;
 }
 
-bool kv_call_wait(struct kv_call *call, enum kv_type type, int wait_count, int64_t timeout_ms,
-                  enum kv_block_null null)
+bool kv_call_wait(struct kv_call *call, enum kv_type type, int wait_count, int64_t timeout_ms)
 {
     struct kv_worker *w = call->worker;
     struct kv_client *c = call->client;
@@ -267,7 +265,6 @@ bool kv_call_wait(struct kv_call *call, enum kv_type type, int wait_count, int64
     wt->db = call->view.db;
     wt->resp = c->resp;
     wt->type = (uint8_t)type;
-    wt->null = (uint8_t)null;
     wt->muted = c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP);
     wt->client = c;
     wt->worker = w;
@@ -526,10 +523,8 @@ static void end_wait(struct kv_worker *w, struct kv_waiter *wt)
         struct kv_slice text = KV_SLICE("UNBLOCKED client unblocked via CLIENT UNBLOCK");
         kv_call_count_error(w, text);
         kv_reply_error_raw(&c->out, text);
-    } else if (wt->null == KV_BLOCK_NULL_ARRAY && !wt->muted) {
-        kv_reply_null_array(&c->out);
     } else if (!wt->muted) {
-        kv_reply_null(&c->out);
+        kv_reply_null_array(&c->out);
     }
     unblock(w, c);
     leave(w, wt);

@@ -27,7 +27,7 @@
  * shards' locks one at a time: what is busy is tried again each round.
  *
  * Inside EXEC, in a served command and for a client that applies a stream nothing blocks:
- * kv_call_wait answers false and the command replies as after its timeout.
+ * kv_call_wait answers false and the command replies null.
  */
 #ifndef KV_ENGINE_BLOCKING_H
 #define KV_ENGINE_BLOCKING_H
@@ -37,18 +37,12 @@
 
 struct kv_waiter;
 
-/* What a client is told when its time is over. */
-enum kv_block_null {
-    KV_BLOCK_NULL,       /* null */
-    KV_BLOCK_NULL_ARRAY, /* null array; in RESP3 null as well */
-};
-
 /* Blocks the client of the call on the first `wait_count` of its keys; the other keys are needed.
  * `timeout_ms` 0: for ever. `type`: a key of another type is not ready. True: blocked (or memory
  * was short and that is replied): return without a reply. False: nothing blocks here, reply as if
  * the time were over. */
-bool kv_call_wait(struct kv_call *call, enum kv_type type, int wait_count, int64_t timeout_ms,
-                  enum kv_block_null null) KV_MUST_CHECK;
+bool kv_call_wait(struct kv_call *call, enum kv_type type, int wait_count,
+                  int64_t timeout_ms) KV_MUST_CHECK;
 
 /* Argument `arg` as a timeout in seconds with fractions: false after an error reply. 0: for ever.
  */
