@@ -135,7 +135,7 @@ class Search:
         for client, head in heads:
             if head.invoke > barrier:
                 continue
-            reply, after = model.apply(state, head.client, head.step)
+            reply, after = model.apply(state, head.client, head.step, head.reply)
             if head.response is None or reply == head.reply:
                 following = positions[:client] + (positions[client] + 1,) + positions[client + 1:]
                 self.stack.append((following, after))

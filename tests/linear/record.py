@@ -27,6 +27,8 @@ class Steps:
         "pairs": "MSET MGET RENAME COPY RENAMENX MSETNX GET SET DEL INCR",
         "whole": "SET GET INCR MSET MGET DEL RENAME FLUSHALL DBSIZE KEYS EXISTS",
         "exec": "SET GET INCR MGET WATCH WATCH EXEC EXEC EXEC DEL RENAME UNWATCH EXPIRE",
+        "lists": "RPUSH LPUSH LPOP RPOP LMOVE LLEN LRANGE BLPOP BRPOP BLMOVE RENAME DEL",
+        "queues": "RPUSH RPUSH RPUSH LPUSH BLPOP BLPOP BRPOP BLMOVE BLMOVE LLEN EXEC EXEC WATCH SET",
         "all": "SET GET INCR MSET MGET DEL UNLINK RENAME RENAMENX COPY EXISTS APPEND GETSET EXPIRE "
                "WATCH EXEC EXEC FLUSHALL DBSIZE KEYS MSETNX SETNX GETDEL STRLEN",
     }
@@ -35,6 +37,7 @@ class Steps:
         self.dice = dice
         self.names = self.MIXES[mix].split()
         self.inner = [name for name in self.names if name not in ("WATCH", "UNWATCH", "EXEC")]
+        self.timeout = b"0.01"
         self.keys = KEYS[:keys]
         self.number = 0
 
@@ -52,6 +55,15 @@ class Steps:
                                    for _ in range(dice.randint(1, 3)))
         if name in ("SET", "GETSET", "SETNX"):
             return (name, two[0], self.value())
+        if name in ("RPUSH", "LPUSH"):
+            return (name, two[0]) + tuple(self.value() for _ in range(dice.randint(1, 2)))
+        if name in ("BLPOP", "BRPOP"):
+            return (name,) + tuple(some) + (self.timeout,)
+        if name in ("LMOVE", "BLMOVE"):
+            ends = (dice.choice([b"LEFT", b"RIGHT"]), dice.choice([b"LEFT", b"RIGHT"]))
+            return (name,) + tuple(two) + ends + ((self.timeout,) if name == "BLMOVE" else ())
+        if name == "LRANGE":
+            return (name, two[0], b"0", b"-1")
         if name in ("MSET", "MSETNX"):
             return (name,) + tuple(word for key in some for word in (key, self.value()))
         if name in ("MGET", "DEL", "UNLINK", "EXISTS", "WATCH"):

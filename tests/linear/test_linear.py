@@ -94,6 +94,17 @@ SET_X = (("SET", b"a", b"1"), b"OK", 0, 10)
     (build([(("MSET", b"a", b"1", b"b", b"2"), b"OK", 0, 9)], [(("DBSIZE",), 1, 1, 2)]), False),
     (build([(("MSET", b"a", b"1", b"b", b"2"), b"OK", 0, 9)], [(("KEYS", b"*"), [], 1, 2)],
            [(("DBSIZE",), 2, 1, 2)]), True),
+    # a blocking pop takes what was pushed while it waited, and nobody else does
+    (build([(("BLPOP", b"a", b"0"), [b"a", b"1"], 0, 9)], [(("RPUSH", b"a", b"1"), 1, 3, 4)]), True),
+    (build([(("BLPOP", b"a", b"0"), [b"a", b"1"], 0, 9)],
+           [(("RPUSH", b"a", b"1"), 1, 3, 4), (("LPOP", b"a"), b"1", 5, 6)]), False),
+    # it cannot take what came after it had ended, nor miss what was there all the time
+    (build([(("BLPOP", b"a", b"0"), [b"a", b"1"], 0, 2)], [(("RPUSH", b"a", b"1"), 1, 3, 4)]), False),
+    (build([(("RPUSH", b"a", b"1"), 1, 0, 1)], [(("BLPOP", b"a", b"0"), None, 2, 9)]), False),
+    (build([(("RPUSH", b"a", b"1"), 1, 3, 4)], [(("BLPOP", b"a", b"0"), None, 2, 9)]), True),
+    # a move is one step
+    (build([(("RPUSH", b"a", b"1"), 1, 0, 1), (("BLMOVE", b"a", b"b", b"LEFT", b"LEFT", b"0"), b"1", 2, 9)],
+           [(("EXEC", ("LLEN", b"a"), ("LLEN", b"b")), [0, 0], 3, 4)]), False),
     # an order across keys that nobody can explain
     (build([(("SET", b"a", b"1"), b"OK", 0, 9), (("GET", b"b"), None, 10, 11)],
            [(("SET", b"b", b"1"), b"OK", 0, 9), (("GET", b"a"), None, 10, 11)]), False),
