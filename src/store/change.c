@@ -97,6 +97,7 @@ void kv_store_delete(struct kv_view *v, const struct kv_key *k, struct kv_entry 
     struct kv_shard *shard = shard_of(v->store, k->hash);
     struct kv_database *database = shard_database(shard, v->db);
     KV_DASSERT(database != NULL && entry_has_key(e, k));
+    snapshot_keep(v, v->db, e);
     kv_shard_detach(shard, database, k->hash, e);
     entry_retire(v, e);
 }
@@ -130,7 +131,10 @@ KV_INLINE bool find_target(struct kv_view *v, const struct kv_key *k, struct tar
             t->old = NULL;
         }
     }
+    if (t->old != NULL)
+        snapshot_keep(v, v->db, t->old);
     f->key = kv_slice(k->ptr, k->len);
+    f->epoch = v->store->epoch;
     f->access = access_when_set(v, existed ? t->old : NULL);
     if (expiry == KV_KEEP_EXPIRY)
         expiry = existed ? kv_entry_expiry(t->old) : KV_NO_EXPIRY;
@@ -481,9 +485,15 @@ enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, stru
     /* Without e nothing is there, or (in a view that keeps them) a due entry to be replaced. */
     t.old = database_find(t.database, k);
     KV_DASSERT(t.old == e || (e == NULL && kv_entry_due(t.old, v->now_ms)));
+    if (t.old != NULL)
+        snapshot_keep(v, v->db, t.old);
     if (e == NULL) {
         struct entry_form f = {
-            .key = kv_slice(k->ptr, k->len), .expiry = KV_NO_EXPIRY, .access = kv_access_fresh(v)};
+            .key = kv_slice(k->ptr, k->len),
+            .expiry = KV_NO_EXPIRY,
+            .access = kv_access_fresh(v),
+            .epoch = v->store->epoch,
+        };
         return edit_rebuild(&t, k->hash, &f, kv_slice(NULL, 0), len, bytes);
     }
     KV_ASSERT(kv_entry_type(e) == KV_TYPE_STRING);
@@ -529,6 +539,7 @@ enum kv_err kv_store_set_expiry(struct kv_view *v, const struct kv_key *k, struc
     KV_ASSERT(expiry >= KV_KEEP_EXPIRY && expiry <= KV_EXPIRY_MAX);
     if (expiry == KV_KEEP_EXPIRY || expiry == old_expiry)
         return KV_OK;
+    snapshot_keep(v, v->db, t.old);
     t.shard = shard_of(v->store, k->hash);
     t.database = shard_database(t.shard, v->db);
     KV_DASSERT(t.database != NULL && database_find(t.database, k) == t.old);

@@ -56,6 +56,8 @@ KV_INLINE struct place find_place(struct kv_view *v, const struct kv_key *k, str
     if (KV_UNLIKELY(e == NULL && v->flags & KV_VIEW_NO_EXPIRE))
         p.old = database_find(p.database, k);
     KV_DASSERT(database_find(p.database, k) == p.old);
+    if (p.old != NULL)
+        snapshot_keep(v, v->db, p.old);
     return p;
 }
 
@@ -71,6 +73,7 @@ KV_INLINE struct entry_form form_at(struct kv_view *v, const struct kv_key *k,
         .expiry = expiry,
         .access = access_when_set(v, e),
         .type_encoding = type_encoding_of(type, encoding),
+        .epoch = v->store->epoch,
     };
 }
 

@@ -77,6 +77,7 @@ static void remove_entry(struct visit *x, struct kv_entry *e)
     struct kv_key k = kv_store_key(v->store, kv_entry_key(e));
     size_t bytes = kv_entry_memory(e);
     bool is_due = kv_entry_due(e, v->now_ms);
+    snapshot_keep(v, v->db, e);
     x->result->keys++;
     x->result->bytes += bytes;
     x->result->key_bytes += k.len;

@@ -137,6 +137,7 @@ static void expire_first(struct kv_view *v, struct kv_shard *shard, struct kv_da
     KV_ASSERT(e != NULL);
     struct kv_key k = kv_store_key(v->store, kv_entry_key(e));
     KV_DASSERT(kv_table_position(k.hash) == position);
+    snapshot_keep(v, v->db, e);
     database_count_removed(database, e);
     kv_table_remove(&database->table, k.hash, e);
     kv_time_index_remove(&database->expiry, (uint64_t)when, position);

@@ -206,6 +206,7 @@ uint64_t kv_store_purge_due(struct kv_view *v, const struct kv_key *k, struct kv
     enum kv_type type = kv_entry_type(*e);
     if (v->flags & KV_VIEW_NO_EXPIRE)
         return 0;
+    snapshot_keep(v, v->db, *e);
     while (removed < limit && elements(*e) != 0 && remove_one(v, k, e))
         removed++;
     bool empty = elements(*e) == 0;

@@ -39,6 +39,8 @@ static struct destination find_destination(struct kv_view *v, uint32_t db, const
         v->db = selected;
         d.old = NULL;
     }
+    if (d.old != NULL)
+        snapshot_keep(v, db, d.old);
     return d;
 }
 
@@ -51,6 +53,7 @@ enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct k
     struct destination d = find_destination(v, to_db, to);
     if (d.old == e)
         return KV_OK;
+    snapshot_keep(v, v->db, e);
     struct kv_entry *moved = e;
     if (!entry_has_key(e, to)) {
         moved = kv_entry_rebuild(e, kv_slice(to->ptr, to->len), kv_entry_expiry(e), false);
@@ -83,7 +86,7 @@ enum kv_err kv_store_copy(struct kv_view *v, struct kv_entry *e, uint32_t to_db,
         return KV_ERR_NOMEM;
     /* A copy is a new key: it was accessed now, and no snapshot has seen it. */
     entry_set_access(copied, kv_access_fresh(v));
-    copied->epoch = 0;
+    copied->epoch = v->store->epoch;
     enum kv_err err = kv_shard_place(d.shard, d.database, to->hash, d.old, copied);
     if (err != KV_OK) {
         kv_entry_destroy(copied);

@@ -91,6 +91,7 @@ struct kv_store *kv_store_create(const struct kv_store_options *options)
     s->database_count = options->database_count;
     s->hash_key = options->hash_key;
     s->limits = kv_collection_limits_default;
+    s->epochs[0] = 1;
     s->shards = kv_mem_alloc_aligned(count * sizeof(*s->shards), KV_CACHE_LINE, KV_MEM_OTHER);
     memset(s->shards, 0, count * sizeof(*s->shards));
     for (uint32_t i = 0; i < count; i++) {
@@ -206,6 +207,7 @@ void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_data
     KV_DASSERT(kv_entry_due(e, v->now_ms));
     if (v->flags & KV_VIEW_NO_EXPIRE)
         return;
+    snapshot_keep(v, v->db, e);
     kv_shard_detach(shard, database, k->hash, e);
     kv_store_announce_expired(v, shard, k);
     entry_retire(v, e);
@@ -251,8 +253,10 @@ struct kv_entry *kv_store_read(struct kv_view *v, const struct kv_key *k)
 struct kv_entry *kv_store_write(struct kv_view *v, const struct kv_key *k)
 {
     struct kv_entry *e = lookup(v, k);
-    if (e != NULL)
+    if (e != NULL) {
+        snapshot_keep(v, v->db, e);
         entry_touch(v, e);
+    }
     return e;
 }
 

@@ -4,6 +4,7 @@
 
 #include "store/collection.h"
 #include "store/entry_priv.h"
+#include "store/snapshot.h"
 #include "store/store.h"
 #include <stdatomic.h>
 
@@ -51,6 +52,10 @@ struct kv_store {
     struct kv_collection_limits limits; /* changed alone */
     struct kv_store_hooks hooks;        /* members may be NULL */
     struct kv_hash_key hash_key;
+    kv_snapshot_save_fn
+        snapshot_save;  /* hook of the snapshot that goes on, or NULL; changed alone */
+    uint8_t epoch;      /* of entries that are made now; changed alone */
+    uint64_t epochs[4]; /* those that entries may have, as bits */
 };
 
 KV_INLINE struct kv_shard *shard_of(const struct kv_store *s, uint64_t hash)
@@ -198,6 +203,15 @@ KV_INLINE uint32_t access_when_set(const struct kv_view *v, const struct kv_entr
 
 /* Watch records, hooks and statistics of an evicted key; before its entry is freed. */
 void kv_store_announce_evicted(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k);
+
+/* Before a change of an entry: gives it to the snapshot that goes on, if it still needs it. */
+void kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e) KV_COLD;
+
+KV_INLINE void snapshot_keep(struct kv_view *v, uint32_t db, struct kv_entry *e)
+{
+    if (KV_UNLIKELY(v->store->snapshot_save != NULL) && e->epoch != v->store->epoch)
+        kv_snapshot_keep_entry(v, db, e);
+}
 
 /* Frees an entry that is in no table any more: at once, or on another thread when it is a large
  * collection of more than KV_RETIRE_ELEMENTS elements. */

@@ -1,0 +1,46 @@
+/* Snapshots: what all databases held at one moment, while commands go on; no fork, no copy of it.
+ *
+ * The moment is kv_store_snapshot_begin. From then on whoever is about to change an entry gives it
+ * to the hook `save` first, and the shards' home workers walk over the rest a slice at a time
+ * (kv_store_snapshot_shard). Each entry that was there at the moment is given to the hook exactly
+ * once, as it was then; entries that come later are not.
+ *
+ * "Done" is the epoch in an entry's header: an entry of the snapshot's epoch has been saved or came
+ * after the moment. An epoch is taken that no entry has, so nothing needs to be prepared or undone.
+ * What else may move entries about (growth of tables, RENAME, MOVE, COPY) does not matter: before
+ * an entry moves it is saved. FLUSHALL and SWAPDB do matter: their callers cancel the snapshot.
+ *
+ * The hook runs under the shard's lock. It serializes the entry before it returns, does no I/O and
+ * cannot fail: when memory is short it notes that the snapshot is worth nothing.
+ *
+ * Threads: functions marked [alone] need the gate; the others the lock of the shard.
+ */
+#ifndef KV_STORE_SNAPSHOT_H
+#define KV_STORE_SNAPSHOT_H
+
+#include "store/store.h"
+
+/* Takes an entry of database `db` as it is now. */
+typedef void (*kv_snapshot_save_fn)(struct kv_view *v, uint32_t db, const struct kv_entry *e);
+
+/* How far the walk over a shard is; zero at its start. */
+struct kv_snapshot_position {
+    uint64_t table; /* position of kv_table_scan in the database's table */
+    uint32_t db;    /* all below are done */
+};
+
+/* [alone] Marks the moment. No other snapshot is going on. */
+void kv_store_snapshot_begin(struct kv_store *s, kv_snapshot_save_fn save);
+
+/* True while a snapshot is going on. Any thread inside the gate. */
+bool kv_store_snapshot_active(const struct kv_store *s);
+
+/* Saves entries of a shard from *p on until `deadline_ticks` has passed; true: the shard is done.
+ * Works on at least one group of buckets. */
+bool kv_store_snapshot_shard(struct kv_view *v, uint32_t shard, struct kv_snapshot_position *p,
+                             uint64_t deadline_ticks);
+
+/* [alone] All shards are done, or (complete false) it is given up: nothing is saved any more. */
+void kv_store_snapshot_end(struct kv_store *s, bool complete);
+
+#endif
