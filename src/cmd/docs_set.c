@@ -15,6 +15,44 @@ static const struct kv_command_arg args_scard[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
 };
 
+static const struct kv_command_arg args_sdiff[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sdiffcard[] = {
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "limit",
+     .type = KV_ARG_INTEGER,
+     .token = "LIMIT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_sdiffstore[] = {
+    {.name = "destination", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sinter[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sintercard[] = {
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "limit",
+     .type = KV_ARG_INTEGER,
+     .token = "LIMIT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_sinterstore[] = {
+    {.name = "destination", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 1, .flags = KV_ARG_MULTIPLE},
+};
+
 static const struct kv_command_arg args_sismember[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "member", .type = KV_ARG_STRING, .key_spec = -1},
@@ -73,6 +111,30 @@ static const struct kv_command_arg args_sscan[] = {
      .flags = KV_ARG_OPTIONAL},
 };
 
+static const struct kv_command_arg args_sunion[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sunioncard[] = {
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "approx",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "APPROX",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "limit",
+     .type = KV_ARG_INTEGER,
+     .token = "LIMIT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_sunionstore[] = {
+    {.name = "destination", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 1, .flags = KV_ARG_MULTIPLE},
+};
+
 const struct kv_command_docs kv_command_docs_set[] = {
     {.summary = "Adds members to a set",
      .since = "1.0.0",
@@ -86,6 +148,42 @@ const struct kv_command_docs kv_command_docs_set[] = {
      .complexity = "O(1)",
      .args = args_scard,
      .arg_count = 1},
+    {.summary = "Gives the first set without the members of the others",
+     .since = "1.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the size of all sets together",
+     .args = args_sdiff,
+     .arg_count = 1},
+    {.summary = "Counts the first set without the members of the others",
+     .since = "8.10.0",
+     .group = "set",
+     .complexity = "O(N) where N is the size of all sets together",
+     .args = args_sdiffcard,
+     .arg_count = 3},
+    {.summary = "Stores the first set without the members of the others",
+     .since = "1.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the size of all sets together",
+     .args = args_sdiffstore,
+     .arg_count = 2},
+    {.summary = "Gives the intersection of sets",
+     .since = "1.0.0",
+     .group = "set",
+     .complexity = "O(N*M) where N is the size of the smallest set and M the number of sets",
+     .args = args_sinter,
+     .arg_count = 1},
+    {.summary = "Counts the intersection of sets",
+     .since = "7.0.0",
+     .group = "set",
+     .complexity = "O(N*M) where N is the size of the smallest set and M the number of sets",
+     .args = args_sintercard,
+     .arg_count = 3},
+    {.summary = "Stores the intersection of sets",
+     .since = "1.0.0",
+     .group = "set",
+     .complexity = "O(N*M) where N is the size of the smallest set and M the number of sets",
+     .args = args_sinterstore,
+     .arg_count = 2},
     {.summary = "Tells whether a set has a member",
      .since = "1.0.0",
      .group = "set",
@@ -134,4 +232,22 @@ const struct kv_command_docs kv_command_docs_set[] = {
      .complexity = "O(1) for a step, O(N) for a whole pass over N members",
      .args = args_sscan,
      .arg_count = 4},
+    {.summary = "Gives the union of sets",
+     .since = "1.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the size of all sets together",
+     .args = args_sunion,
+     .arg_count = 1},
+    {.summary = "Counts the union of sets",
+     .since = "8.10.0",
+     .group = "set",
+     .complexity = "O(N) where N is the size of all sets together",
+     .args = args_sunioncard,
+     .arg_count = 4},
+    {.summary = "Stores the union of sets",
+     .since = "1.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the size of all sets together",
+     .args = args_sunionstore,
+     .arg_count = 2},
 };

@@ -110,10 +110,10 @@ void kv_cmd_smismember(struct kv_call *call)
         b.count = (unsigned)KV_MIN(call->argc - arg, (int)KV_SET_BATCH);
         b.hashed = false;
         memcpy(b.members, call->argv + arg, b.count * sizeof(b.members[0]));
-        uint32_t all = UINT32_MAX >> (KV_SET_BATCH - b.count), found = 0;
+        uint32_t found = 0;
         if (e != NULL)
             found = kv_set_has_batch(e, call->view.now_ms, &b, kv_store_hash_key(call->view.store),
-                                     all);
+                                     kv_set_batch_all(&b));
         for (unsigned i = 0; i < b.count; i++)
             kv_reply_int(call->out, found >> i & 1);
     }

@@ -188,11 +188,7 @@ uint32_t kv_set_has_batch(const struct kv_entry *e, int64_t now_ms, struct kv_se
     uint32_t found = 0;
     KV_DASSERT(b->count == KV_SET_BATCH || chosen >> b->count == 0);
     if (kv_entry_encoding(e) == KV_ENC_HASHTABLE) {
-        if (!b->hashed) {
-            for (unsigned i = 0; i < b->count; i++)
-                b->hashes[i] = kv_hash_bytes(hash_key, b->members[i].ptr, b->members[i].len);
-            b->hashed = true;
-        }
+        kv_set_batch_hash(b, hash_key);
         return dict_has_batch(kv_entry_large(e), now_ms, b, chosen);
     }
     for (uint32_t left = chosen; left != 0; left &= left - 1) {

@@ -65,8 +65,24 @@ struct kv_set_batch {
     char texts[KV_SET_BATCH][KV_INT_TEXT_MAX + 3];
 };
 
+/* Works out the hashes if they are not yet; hash_key: kv_store_hash_key. */
+KV_INLINE void kv_set_batch_hash(struct kv_set_batch *b, const struct kv_hash_key *hash_key)
+{
+    if (b->hashed)
+        return;
+    for (unsigned i = 0; i < b->count; i++)
+        b->hashes[i] = kv_hash_bytes(hash_key, b->members[i].ptr, b->members[i].len);
+    b->hashed = true;
+}
+
+/* All of its members, a bit each. */
+KV_INLINE uint32_t kv_set_batch_all(const struct kv_set_batch *b)
+{
+    return UINT32_MAX >> (KV_SET_BATCH - b->count);
+}
+
 /* Which of the batch's members, chosen by a bit each, are in set e: a bit each. Works out the
- * hashes (hash_key: kv_store_hash_key) when it is the first to need them. */
+ * hashes when it is the first to need them. */
 uint32_t kv_set_has_batch(const struct kv_entry *e, int64_t now_ms, struct kv_set_batch *b,
                           const struct kv_hash_key *hash_key, uint32_t chosen) KV_HOT;
 
