@@ -34,6 +34,79 @@ static const struct kv_command_arg args_sdiffstore[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 1, .flags = KV_ARG_MULTIPLE},
 };
 
+static const struct kv_command_arg args_sexpire_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_sexpire_4[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sexpire[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "seconds", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_sexpire_3,
+     .arg_count = 4},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_sexpire_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_sexpireat_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_sexpireat_4[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sexpireat[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "unix-time-seconds", .type = KV_ARG_UNIX_TIME, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_sexpireat_3,
+     .arg_count = 4},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_sexpireat_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_sexpiretime_2[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sexpiretime[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_sexpiretime_2,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_sinter[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
 };
@@ -73,6 +146,94 @@ static const struct kv_command_arg args_smove[] = {
     {.name = "member", .type = KV_ARG_STRING, .key_spec = -1},
 };
 
+static const struct kv_command_arg args_spersist_2[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_spersist[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_spersist_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_spexpire_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_spexpire_4[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_spexpire[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "milliseconds", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_spexpire_3,
+     .arg_count = 4},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_spexpire_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_spexpireat_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_spexpireat_4[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_spexpireat[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "unix-time-milliseconds", .type = KV_ARG_UNIX_TIME, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_spexpireat_3,
+     .arg_count = 4},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_spexpireat_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_spexpiretime_2[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_spexpiretime[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_spexpiretime_2,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_spop[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "count",
@@ -80,6 +241,21 @@ static const struct kv_command_arg args_spop[] = {
      .since = "3.2.0",
      .key_spec = -1,
      .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_spttl_2[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_spttl[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_spttl_2,
+     .arg_count = 2},
 };
 
 static const struct kv_command_arg args_srandmember[] = {
@@ -109,6 +285,21 @@ static const struct kv_command_arg args_sscan[] = {
      .token = "COUNT",
      .key_spec = -1,
      .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_sttl_2[] = {
+    {.name = "nummembers", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "member", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_sttl[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "members",
+     .type = KV_ARG_BLOCK,
+     .token = "MEMBERS",
+     .key_spec = -1,
+     .args = args_sttl_2,
+     .arg_count = 2},
 };
 
 static const struct kv_command_arg args_sunion[] = {
@@ -166,6 +357,24 @@ const struct kv_command_docs kv_command_docs_set[] = {
      .complexity = "O(N) where N is the size of all sets together",
      .args = args_sdiffstore,
      .arg_count = 2},
+    {.summary = "Sets the time to live of members of a set, in seconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_sexpire,
+     .arg_count = 4},
+    {.summary = "Sets the time to live of members of a set, as Unix time in seconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_sexpireat,
+     .arg_count = 4},
+    {.summary = "Tells when members of a set expire, as Unix time in seconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_sexpiretime,
+     .arg_count = 2},
     {.summary = "Gives the intersection of sets",
      .since = "1.0.0",
      .group = "set",
@@ -208,11 +417,41 @@ const struct kv_command_docs kv_command_docs_set[] = {
      .complexity = "O(1)",
      .args = args_smove,
      .arg_count = 3},
+    {.summary = "Takes the time to live of members of a set away",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_spersist,
+     .arg_count = 2},
+    {.summary = "Sets the time to live of members of a set, in milliseconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_spexpire,
+     .arg_count = 4},
+    {.summary = "Sets the time to live of members of a set, as Unix time in milliseconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_spexpireat,
+     .arg_count = 4},
+    {.summary = "Tells when members of a set expire, as Unix time in milliseconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_spexpiretime,
+     .arg_count = 2},
     {.summary = "Takes members out of a set at random",
      .since = "1.0.0",
      .group = "set",
      .complexity = "O(N) where N is the number of members taken",
      .args = args_spop,
+     .arg_count = 2},
+    {.summary = "Tells the time to live of members of a set in milliseconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_spttl,
      .arg_count = 2},
     {.summary = "Gives members of a set at random",
      .since = "1.0.0",
@@ -232,6 +471,12 @@ const struct kv_command_docs kv_command_docs_set[] = {
      .complexity = "O(1) for a step, O(N) for a whole pass over N members",
      .args = args_sscan,
      .arg_count = 4},
+    {.summary = "Tells the time to live of members of a set in seconds",
+     .since = "8.0.0",
+     .group = "set",
+     .complexity = "O(N) where N is the number of members",
+     .args = args_sttl,
+     .arg_count = 2},
     {.summary = "Gives the union of sets",
      .since = "1.0.0",
      .group = "set",
