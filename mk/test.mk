@@ -127,7 +127,7 @@ bench:
 # Hashes, lists, sets and sorted sets beside redis-server.
 bench-types:
 	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
-	@$(PYTHON) tests/bench/types.py $(ARGS)
+	@$(PYTHON) tests/bench/datatypes.py $(ARGS)
 
 # Hit rates of the eviction policies, beside redis-server's.
 bench-evict:

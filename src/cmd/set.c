@@ -195,7 +195,7 @@ static enum kv_err move_member(struct kv_set *from, struct kv_set *to, struct kv
     if (err != KV_OK && *added != 0) {
         /* Without memory even for this it is in both sets, which loses nothing. */
         enum kv_err undone = kv_set_remove(to, &member, 1, &removed);
-        KV_DASSERT(undone == KV_OK || undone == KV_ERR_NOMEM);
+        KV_ASSERT(undone == KV_OK || undone == KV_ERR_NOMEM);
     }
     return err;
 }

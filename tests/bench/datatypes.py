@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Measures hashes, lists, sets and sorted sets against the installed redis-server.
 
-    types.py [--rounds N] [--scale F] [--quick] [--json FILE] [row ...]
+    datatypes.py [--rounds N] [--scale F] [--quick] [--json FILE] [row ...]
 
 Part of `make bench`. Both servers run on one core, redis-benchmark on another; for each group of
 rows both are filled once, then rounds alternate between them. Printed per row: the median over the
