@@ -45,7 +45,7 @@ COMMAND_FIELDS = {
     "complexity": (str, True), "group": (str, True), "since": (str, True),
     "deprecated_since": (str, False), "replaced_by": (str, False), "doc_flags": (list, False),
     "arity": (int, True), "flags": (list, True), "acl": (list, True), "mode": (str, True),
-    "batch": (bool, False), "function": (str, False), "tips": (list, False),
+    "batch": (bool, False), "function": (str, False), "alone": (str, False), "tips": (list, False),
     "keys": (list, False), "arguments": (list, False), "reply": (list, False),
 }
 KEY_FIELDS = {
@@ -89,6 +89,9 @@ def check_key(where, key):
     check_words(where, key["flags"], KEY_FLAGS, "key flags")
     demand(len(LEVELS & set(key["flags"])) == 1, where, "a key needs one of RO, RW, OW, RM")
     begin, find = key["begin"], key["find"]
+    if begin == {"unknown": True} and set(find) == {"unknown"}:
+        demand(type(find["unknown"]) is str, where, "unknown keys are found by a function or ''")
+        return
     demand(set(begin) in ({"index"}, {"keyword", "from"}), where, "begin is index or keyword, from")
     for name, value in begin.items():
         demand(type(value) is (str if name == "keyword" else int), where, f"{name} is no position")
@@ -112,7 +115,8 @@ def check_arguments(where, arguments, key_count):
         demand((kind in ("oneof", "block")) == ("arguments" in argument), inner,
                "oneof and block, and only they, have arguments")
         demand(kind != "pure-token" or "token" in argument, inner, "a pure-token needs a token")
-        demand((kind == "key") == ("key_spec" in argument), inner, "key and key_spec go together")
+        demand(("key_spec" in argument) in ([True] if kind == "key" else [kind == "pattern", False]),
+               inner, "keys have a key_spec, patterns may, and no others")
         demand(argument.get("key_spec", 0) in range(max(key_count, 1)), inner,
                "there is no such key specification")
         for field in ("since", "deprecated_since"):
@@ -138,6 +142,8 @@ def check_command(where, command):
     demand(not {"write", "readonly"} <= set(flags), where, "write and readonly exclude each other")
     demand("denyoom" not in flags or "write" in flags, where, "denyoom without write")
     demand((command["mode"] == "keys") == bool(keys), where, "mode keys and field keys differ")
+    demand("alone" not in command or command["mode"] == "keys" and not command.get("batch"), where,
+           "only a command of mode keys, outside of batches, may sometimes be alone")
     demand(not command.get("batch") or command["mode"] in ("keys", "free"), where,
            "a command of this mode cannot be part of a batch")
     for key in keys:
@@ -212,6 +218,8 @@ def flags_of(command):
         flags.append("KV_CMD_MOVABLEKEYS")
     if command.get("batch"):
         flags.append("KV_CMD_BATCH")
+    if "alone" in command:
+        flags.append("KV_CMD_MAY_ALONE")
     return flags
 
 
@@ -252,21 +260,30 @@ def functions_h(commands):
     names = sorted({function_of(c) for c in commands} - {None})
     lines = [header(" * The function of every command. Each reads call->argv and writes exactly one"
                     " reply to call->out;\n * engine/call.h says what holds when it runs."),
-             "#ifndef KV_CMD_FUNCTIONS_H\n#define KV_CMD_FUNCTIONS_H\n\nstruct kv_call;\n\n"]
+             "#ifndef KV_CMD_FUNCTIONS_H\n#define KV_CMD_FUNCTIONS_H\n\n#include <stdbool.h>\n\n"
+             "struct kv_call;\nstruct kv_slice;\n\n"]
     lines += [f"void {name}(struct kv_call *call);\n" for name in names]
+    lines.append("\n/* What the words of a line decide: kv_cmd_alone_fn, kv_cmd_key_fn. */\n")
+    lines += [f"bool {name}(const struct kv_slice *argv, int argc);\n"
+              for name in sorted({c["alone"] for c in commands if "alone" in c})]
+    lines += [f"int {name}(const struct kv_slice *argv, int argc);\n"
+              for name in sorted({k["find"]["unknown"] for c in commands
+                                  for k in c.get("keys", []) if k["find"].get("unknown")})]
     return "".join(lines) + "\n#endif\n"
 
 
 def key_text(key):
     begin, (kind, numbers) = key["begin"], next(iter(key["find"].items()))
     flags = " | ".join(f"KV_KEY_{f.upper()}" for f in key["flags"])
-    if "index" in begin:
+    if "unknown" in begin:
+        start = f"UNKNOWN({numbers or 'NULL'})"
+    elif "index" in begin:
         start = f"INDEX({begin['index']})"
     else:
         start = f"KEYWORD({text(begin['keyword'].upper())}, {begin['from']})"
-    find = f"{kind.upper()}({', '.join(map(str, numbers))})"
+    find = "" if "unknown" in begin else f", {kind.upper()}({', '.join(map(str, numbers))})"
     notes = f", NOTES({text(key['notes'])})" if "notes" in key else ""
-    return f"{{KEY_FLAGS({flags}), {start}, {find}{notes}}}"
+    return f"{{KEY_FLAGS({flags}), {start}{find}{notes}}}"
 
 
 class Shared:
@@ -299,6 +316,8 @@ class Table:
         if command.get("keys"):
             name = self.keys.name([key_text(k) for k in command["keys"]])
             fields.append(f"KEYS({', '.join(map(str, (name, *legacy_range(command))))})")
+        if "alone" in command:
+            fields.append(f"ALONE({command['alone']})")
         if command["subs"]:
             fields.append(f"SUBS(subs_of_{command['name'].lower()})")
         if parent_index is not None:
@@ -341,6 +360,7 @@ TABLE_MACROS = """
 #define KEY_FLAGS(f) .flags = (f)
 #define INDEX(i) .begin = KV_BEGIN_INDEX, .begin_index = (i)
 #define KEYWORD(word, from) .begin = KV_BEGIN_KEYWORD, .begin_index = (from), .begin_keyword = (word)
+#define UNKNOWN(fn) .begin = KV_BEGIN_UNKNOWN, .find = KV_FIND_UNKNOWN, .find_key = (fn)
 #define RANGE(last, step, limit) .find = KV_FIND_RANGE, .a = (last), .b = (step), .c = (limit)
 #define KEYNUM(number, first, step) .find = KV_FIND_KEYNUM, .a = (number), .b = (first), .c = (step)
 #define NOTES(text) .notes = (text)
@@ -350,6 +370,7 @@ TABLE_MACROS = """
 #define KEYS(array, first, last, step) \\
     .keyspecs = (array), .keyspec_count = KV_ARRAY_LEN(array), .first_key = (first), \\
     .last_key = (last), .key_step = (step)
+#define ALONE(fn) .alone = (fn)
 #define SUBS(array) .subs = (array), .sub_count = KV_ARRAY_LEN(array)
 #define PARENT(index) .parent = &commands[index]
 #define TIPS(array) .tips = (array)

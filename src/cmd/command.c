@@ -100,6 +100,10 @@ static void reply_key_begin(struct kv_out *out, const struct kv_keyspec *spec)
         kv_reply_text(out, "spec");
         kv_reply_map(out, 1);
         reply_field_int(out, "index", spec->begin_index);
+    } else if (spec->begin == KV_BEGIN_UNKNOWN) {
+        reply_field_text(out, "type", "unknown");
+        kv_reply_text(out, "spec");
+        kv_reply_map(out, 0);
     } else {
         reply_field_text(out, "type", "keyword");
         kv_reply_text(out, "spec");
@@ -115,9 +119,15 @@ static void reply_key_find(struct kv_out *out, const struct kv_keyspec *spec)
         [KV_FIND_RANGE] = {"lastkey", "keystep", "limit"},
         [KV_FIND_KEYNUM] = {"keynumidx", "firstkey", "keystep"},
     };
-    KV_ASSERT(spec->find < KV_ARRAY_LEN(names));
     kv_reply_text(out, "find_keys");
     kv_reply_map(out, 2);
+    if (spec->find == KV_FIND_UNKNOWN) {
+        reply_field_text(out, "type", "unknown");
+        kv_reply_text(out, "spec");
+        kv_reply_map(out, 0);
+        return;
+    }
+    KV_ASSERT(spec->find < KV_ARRAY_LEN(names));
     reply_field_text(out, "type", spec->find == KV_FIND_RANGE ? "range" : "keynum");
     kv_reply_text(out, "spec");
     kv_reply_map(out, 3);

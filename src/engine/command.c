@@ -20,8 +20,11 @@
  * Nearly all commands have one specification by index, most of them for one key. That case is
  * decided before the general one; nothing here allocates, and all is pure and runs on any thread.
  *
- * Rejected: a function per command that finds its keys (as flexible, but then ACL rules, cluster
- * routing and clients could not be told where keys are); keeping positions as bits of one word (an
+ * A specification may be unknown to clients (SORT's, whose STORE may stand anywhere and whose
+ * patterns name keys only with the values). A function then finds its key, or nobody does.
+ *
+ * Rejected: such a function for every command (as flexible, but then ACL rules, cluster routing and
+ * clients could not be told where keys are); keeping positions as bits of one word (an
  * MSET may name a million keys).
  */
 #include "engine/command.h"
@@ -79,9 +82,11 @@ const struct kv_command *kv_command_sub(const struct kv_command *cmd, struct kv_
  * ignores the last argument and one from the end the first: nothing would follow or precede it. */
 static int first_argument(const struct kv_keyspec *spec, const struct kv_slice *argv, int argc)
 {
-    KV_DASSERT(spec->begin == KV_BEGIN_INDEX || spec->begin == KV_BEGIN_KEYWORD);
     if (spec->begin == KV_BEGIN_INDEX)
         return spec->begin_index;
+    if (spec->begin == KV_BEGIN_UNKNOWN)
+        return spec->find_key != NULL ? spec->find_key(argv, argc) : 0;
+    KV_DASSERT(spec->begin == KV_BEGIN_KEYWORD);
     KV_DASSERT(spec->begin_keyword != NULL);
     KV_DASSERT(spec->begin_index != 0);
     if (spec->begin_index > 0) {
@@ -101,6 +106,11 @@ static int first_argument(const struct kv_keyspec *spec, const struct kv_slice *
 static bool key_range(const struct kv_keyspec *spec, const struct kv_slice *argv, int argc,
                       int64_t *first, int64_t *last, int *step)
 {
+    if (spec->find == KV_FIND_UNKNOWN) {
+        *last = *first;
+        *step = 1;
+        return true;
+    }
     KV_DASSERT(spec->find == KV_FIND_RANGE || spec->find == KV_FIND_KEYNUM);
     if (spec->find == KV_FIND_RANGE) {
         *step = spec->b;

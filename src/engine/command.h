@@ -10,6 +10,13 @@ struct kv_command;
 
 typedef void (*kv_cmd_fn)(struct kv_call *call);
 
+/* True when a command line needs the gate although its command does not (SORT with patterns, which
+ * read keys that no line names). Any words, any thread. */
+typedef bool (*kv_cmd_alone_fn)(const struct kv_slice *argv, int argc);
+
+/* Argument that is a key, where a specification cannot say it; 0: there is none. Likewise. */
+typedef int (*kv_cmd_key_fn)(const struct kv_slice *argv, int argc);
+
 /* Flags as COMMAND INFO names them, plus the engine's own (from KV_CMD_ENGINE on). */
 enum kv_cmd_flags {
     KV_CMD_WRITE = 1u << 0,
@@ -37,7 +44,8 @@ enum kv_cmd_flags {
     KV_CMD_SENTINEL = 1u << 22,     /* accepted in the data, not shown */
     KV_CMD_EXPERIMENTAL = 1u << 23, /* not shown */
     /* engine */
-    KV_CMD_BATCH = 1u << 24, /* plain keyed: may run inside a look-ahead batch */
+    KV_CMD_BATCH = 1u << 24,     /* plain keyed: may run inside a look-ahead batch */
+    KV_CMD_MAY_ALONE = 1u << 25, /* `alone` tells of each line whether it needs the gate */
 };
 
 /* What a command needs before it runs. EXEC takes the strongest of its queue. */
@@ -51,8 +59,8 @@ enum kv_cmd_mode {
                        * CONFIG, INFO): other workers' clients and all options may be touched */
 };
 
-enum kv_keyspec_begin { KV_BEGIN_INDEX, KV_BEGIN_KEYWORD };
-enum kv_keyspec_find { KV_FIND_RANGE, KV_FIND_KEYNUM };
+enum kv_keyspec_begin { KV_BEGIN_INDEX, KV_BEGIN_KEYWORD, KV_BEGIN_UNKNOWN };
+enum kv_keyspec_find { KV_FIND_RANGE, KV_FIND_KEYNUM, KV_FIND_UNKNOWN };
 
 /* Key specification flags as COMMAND GETKEYSANDFLAGS names them. */
 enum kv_keyspec_flags {
@@ -79,7 +87,8 @@ struct kv_keyspec {
     /* RANGE: last (relative to begin, negative from the end), step, limit.
      * KEYNUM: index of the number, first key (both relative to begin), step. */
     int16_t a, b, c;
-    const char *notes; /* or NULL */
+    kv_cmd_key_fn find_key; /* UNKNOWN only, or NULL: its keys cannot be told from the line */
+    const char *notes;      /* or NULL */
 };
 
 struct kv_command {
@@ -96,6 +105,7 @@ struct kv_command {
     const struct kv_keyspec *keyspecs;
     const struct kv_command *subs;      /* sorted by name */
     const struct kv_command *parent;    /* of a subcommand */
+    kv_cmd_alone_fn alone;              /* with KV_CMD_MAY_ALONE, else NULL */
     uint32_t acl_categories;            /* bit i = kv_acl_category_names[i] in cmd/table.c */
     const char *const *tips;            /* NULL-terminated, or NULL */
     const struct kv_command_docs *docs; /* cmd/docs.h; unknown to the engine */
@@ -107,6 +117,15 @@ struct kv_command_table {
     uint32_t command_count;            /* top level */
     uint32_t id_count;                 /* with subcommands */
 };
+
+/* What a command line needs. */
+KV_INLINE enum kv_cmd_mode kv_command_mode(const struct kv_command *cmd,
+                                           const struct kv_slice *argv, int argc)
+{
+    if (KV_UNLIKELY(cmd->flags & KV_CMD_MAY_ALONE) && cmd->alone(argv, argc))
+        return KV_MODE_ALONE;
+    return (enum kv_cmd_mode)cmd->mode;
+}
 
 /* Finds positions of the keys of a command line: writes up to `max` argument indexes (and their
  * spec's flags, when not NULL), returns how many there are, or -1 when the arguments do not fit the

@@ -501,7 +501,7 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
 {
     struct kv_worker *w = c->worker;
     struct kv_engine *e = w->engine;
-    enum kv_cmd_mode mode = cmd->mode;
+    enum kv_cmd_mode mode = kv_command_mode(cmd, r->argv, r->argc);
     size_t bytes = 0;
     bool grow = false;
     if (KV_UNLIKELY(cmd->flags & KV_CMD_WRITE && kv_stream_active(&e->stream))) {

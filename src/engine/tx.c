@@ -98,8 +98,10 @@ bool kv_tx_queue(struct kv_client *c, const struct kv_command *cmd, const struct
         (struct kv_queued){.cmd = cmd, .argv = argv, .argc = r->argc, .bytes = (uint32_t)bytes};
     tx->queue_bytes += bytes + 32 * (uint64_t)r->argc;
     /* A command that visits shards one by one holds them all inside a transaction. */
-    uint8_t mode = cmd->mode == KV_MODE_SHARDS ? KV_MODE_ALONE : cmd->mode;
-    tx->mode = KV_MAX(tx->mode, mode);
+    enum kv_cmd_mode mode = kv_command_mode(cmd, argv, r->argc);
+    if (mode == KV_MODE_SHARDS)
+        mode = KV_MODE_ALONE;
+    tx->mode = KV_MAX(tx->mode, (uint8_t)mode);
     tx->writes |= (cmd->flags & KV_CMD_WRITE) != 0;
     tx->denyoom |= (cmd->flags & KV_CMD_DENYOOM) != 0;
     return true;

@@ -24,10 +24,20 @@ static void check_keyspecs(const struct kv_command *c)
         const struct kv_keyspec *spec = &c->keyspecs[i];
         uint32_t use = spec->flags & (KV_KEY_RO | KV_KEY_RW | KV_KEY_OW | KV_KEY_RM);
         ck_assert_msg(__builtin_popcount(use) == 1, "%s", c->full_name);
+        ck_assert_int_eq(spec->begin == KV_BEGIN_UNKNOWN, spec->find == KV_FIND_UNKNOWN);
+        if (spec->begin == KV_BEGIN_UNKNOWN)
+            continue;
+        ck_assert_ptr_null(spec->find_key);
         ck_assert_int_ne(spec->begin_index, 0);
         ck_assert_int_ge(spec->find == KV_FIND_RANGE ? spec->b : spec->c, 1);
         ck_assert_int_eq(spec->begin == KV_BEGIN_KEYWORD, spec->begin_keyword != NULL);
     }
+}
+
+static void check_flags(const struct kv_command *c)
+{
+    ck_assert_int_eq((c->flags & KV_CMD_MAY_ALONE) != 0, c->alone != NULL);
+    ck_assert(c->alone == NULL || c->mode == KV_MODE_KEYS);
 }
 
 static void check_args(const struct kv_command *c, const struct kv_command_arg *args, int count,
@@ -37,7 +47,9 @@ static void check_args(const struct kv_command *c, const struct kv_command_arg *
     for (int i = 0; i < count; i++) {
         bool nested = args[i].type == KV_ARG_ONEOF || args[i].type == KV_ARG_BLOCK;
         ck_assert_msg(nested == (args[i].args != NULL), "%s %s", c->full_name, args[i].name);
-        ck_assert_msg((args[i].type == KV_ARG_KEY) == (args[i].key_spec >= 0), "%s", c->full_name);
+        bool may_name = args[i].type == KV_ARG_KEY || args[i].type == KV_ARG_PATTERN;
+        ck_assert_msg(args[i].type != KV_ARG_KEY || args[i].key_spec >= 0, "%s", c->full_name);
+        ck_assert_msg(may_name || args[i].key_spec < 0, "%s", c->full_name);
         ck_assert_int_lt(args[i].key_spec, c->keyspec_count);
         ck_assert(args[i].type != KV_ARG_PURE_TOKEN || args[i].token != NULL);
         check_args(c, args[i].args, args[i].arg_count, depth + 1);
@@ -61,6 +73,7 @@ static void check_command(const struct kv_command *c, const struct kv_command *p
     ck_assert_ptr_nonnull(c->docs);
     ck_assert_str_ne(c->docs->summary, "");
     check_keyspecs(c);
+    check_flags(c);
     check_args(c, c->docs->args, c->docs->arg_count, 0);
 }
 

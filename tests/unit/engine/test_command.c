@@ -175,6 +175,45 @@ START_TEST(searches_a_keyword_from_the_end)
 }
 END_TEST
 
+static int third_word(const struct kv_slice *argv, int argc)
+{
+    return argc > 3 && kv_slice_is(argv[2], "to") ? 3 : 0;
+}
+
+START_TEST(asks_a_function_for_a_key_that_no_specification_finds)
+{
+    static const struct kv_keyspec spec[] = {
+        ONE_KEY(1, 0, 1, 0),
+        {.flags = KV_KEY_RO, .begin = KV_BEGIN_UNKNOWN, .find = KV_FIND_UNKNOWN},
+        {.flags = KV_KEY_OW,
+         .begin = KV_BEGIN_UNKNOWN,
+         .find = KV_FIND_UNKNOWN,
+         .find_key = third_word},
+    };
+    check_keys(spec, 3, "sort k to d", "1 3");
+    check_keys(spec, 3, "sort k to", "1");
+    check_keys(spec, 3, "sort k by d", "1");
+    check_keys(spec, 3, "sort", NULL);
+}
+END_TEST
+
+static bool has_three_words(const struct kv_slice *argv, int argc)
+{
+    return argv[0].len != 0 && argc == 3;
+}
+
+START_TEST(a_line_may_need_the_gate_where_its_command_does_not)
+{
+    struct kv_command cmd = {.name = "x", .mode = KV_MODE_KEYS};
+    struct line line = line_of("x y z");
+    ck_assert_int_eq(kv_command_mode(&cmd, line.argv, 3), KV_MODE_KEYS);
+    cmd.flags = KV_CMD_MAY_ALONE;
+    cmd.alone = has_three_words;
+    ck_assert_int_eq(kv_command_mode(&cmd, line.argv, 3), KV_MODE_ALONE);
+    ck_assert_int_eq(kv_command_mode(&cmd, line.argv, 2), KV_MODE_KEYS);
+}
+END_TEST
+
 START_TEST(leaves_out_what_is_not_a_key)
 {
     static const struct kv_keyspec spec[] = {{.flags = KV_KEY_RO | KV_KEY_NOT_KEY,
@@ -303,6 +342,8 @@ int main(void)
     unit_add(&u, refuses_bad_numbers_of_keys);
     unit_add(&u, searches_a_keyword_from_the_front);
     unit_add(&u, searches_a_keyword_from_the_end);
+    unit_add(&u, asks_a_function_for_a_key_that_no_specification_finds);
+    unit_add(&u, a_line_may_need_the_gate_where_its_command_does_not);
     unit_add(&u, leaves_out_what_is_not_a_key);
     unit_add(&u, tells_how_many_there_are_when_space_is_short);
     unit_add(&u, finds_subcommands_in_any_case);
