@@ -176,6 +176,99 @@ static const struct kv_command_arg args_scan[] = {
      .flags = KV_ARG_OPTIONAL},
 };
 
+static const struct kv_command_arg args_sort_3[] = {
+    {.name = "offset", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "count", .type = KV_ARG_INTEGER, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_sort_5[] = {
+    {.name = "asc", .type = KV_ARG_PURE_TOKEN, .token = "ASC", .key_spec = -1},
+    {.name = "desc", .type = KV_ARG_PURE_TOKEN, .token = "DESC", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_sort[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "by-pattern",
+     .type = KV_ARG_PATTERN,
+     .token = "BY",
+     .display = "pattern",
+     .key_spec = 1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "limit",
+     .type = KV_ARG_BLOCK,
+     .token = "LIMIT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_sort_3,
+     .arg_count = 2},
+    {.name = "get-pattern",
+     .type = KV_ARG_PATTERN,
+     .token = "GET",
+     .display = "pattern",
+     .key_spec = 1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE | KV_ARG_MULTIPLE_TOKEN},
+    {.name = "order",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_sort_5,
+     .arg_count = 2},
+    {.name = "sorting",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "ALPHA",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "destination",
+     .type = KV_ARG_KEY,
+     .token = "STORE",
+     .key_spec = 2,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_sort_ro_3[] = {
+    {.name = "offset", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "count", .type = KV_ARG_INTEGER, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_sort_ro_5[] = {
+    {.name = "asc", .type = KV_ARG_PURE_TOKEN, .token = "ASC", .key_spec = -1},
+    {.name = "desc", .type = KV_ARG_PURE_TOKEN, .token = "DESC", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_sort_ro[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "by-pattern",
+     .type = KV_ARG_PATTERN,
+     .token = "BY",
+     .display = "pattern",
+     .key_spec = 1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "limit",
+     .type = KV_ARG_BLOCK,
+     .token = "LIMIT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_sort_ro_3,
+     .arg_count = 2},
+    {.name = "get-pattern",
+     .type = KV_ARG_PATTERN,
+     .token = "GET",
+     .display = "pattern",
+     .key_spec = 1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE | KV_ARG_MULTIPLE_TOKEN},
+    {.name = "order",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_sort_ro_5,
+     .arg_count = 2},
+    {.name = "sorting",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "ALPHA",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
 static const struct kv_command_arg args_touch[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
 };
@@ -325,6 +418,18 @@ const struct kv_command_docs kv_command_docs_generic[] = {
      .complexity = "O(1) for a step, O(N) for a whole pass over N keys",
      .args = args_scan,
      .arg_count = 4},
+    {.summary = "Sorts the elements of a list, set or sorted set and returns or stores them",
+     .since = "1.0.0",
+     .group = "generic",
+     .complexity = "O(N+M*log(M)) where N is the number of elements and M of those returned",
+     .args = args_sort,
+     .arg_count = 7},
+    {.summary = "Sorts the elements of a list, set or sorted set and returns them",
+     .since = "7.0.0",
+     .group = "generic",
+     .complexity = "O(N+M*log(M)) where N is the number of elements and M of those returned",
+     .args = args_sort_ro,
+     .arg_count = 6},
     {.summary = "Marks keys as used now and counts those that exist",
      .since = "3.2.1",
      .group = "generic",

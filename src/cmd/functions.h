@@ -5,7 +5,10 @@
 #ifndef KV_CMD_FUNCTIONS_H
 #define KV_CMD_FUNCTIONS_H
 
+#include <stdbool.h>
+
 struct kv_call;
+struct kv_slice;
 
 void kv_cmd_append(struct kv_call *call);
 void kv_cmd_auth(struct kv_call *call);
@@ -164,6 +167,8 @@ void kv_cmd_slowlog_reset(struct kv_call *call);
 void kv_cmd_smembers(struct kv_call *call);
 void kv_cmd_smismember(struct kv_call *call);
 void kv_cmd_smove(struct kv_call *call);
+void kv_cmd_sort(struct kv_call *call);
+void kv_cmd_sort_ro(struct kv_call *call);
 void kv_cmd_spersist(struct kv_call *call);
 void kv_cmd_spexpire(struct kv_call *call);
 void kv_cmd_spexpireat(struct kv_call *call);
@@ -187,5 +192,9 @@ void kv_cmd_type(struct kv_call *call);
 void kv_cmd_unlink(struct kv_call *call);
 void kv_cmd_unwatch(struct kv_call *call);
 void kv_cmd_watch(struct kv_call *call);
+
+/* What the words of a line decide: kv_cmd_alone_fn, kv_cmd_key_fn. */
+bool kv_sort_alone(const struct kv_slice *argv, int argc);
+int kv_sort_destination(const struct kv_slice *argv, int argc);
 
 #endif

@@ -21,6 +21,7 @@ const char *const kv_command_acl_categories[KV_COMMAND_ACL_CATEGORY_COUNT] = {
 #define INDEX(i) .begin = KV_BEGIN_INDEX, .begin_index = (i)
 #define KEYWORD(word, from)                                                                        \
     .begin = KV_BEGIN_KEYWORD, .begin_index = (from), .begin_keyword = (word)
+#define UNKNOWN(fn) .begin = KV_BEGIN_UNKNOWN, .find = KV_FIND_UNKNOWN, .find_key = (fn)
 #define RANGE(last, step, limit) .find = KV_FIND_RANGE, .a = (last), .b = (step), .c = (limit)
 #define KEYNUM(number, first, step) .find = KV_FIND_KEYNUM, .a = (number), .b = (first), .c = (step)
 #define NOTES(text) .notes = (text)
@@ -30,6 +31,7 @@ const char *const kv_command_acl_categories[KV_COMMAND_ACL_CATEGORY_COUNT] = {
 #define KEYS(array, first, last, step)                                                             \
     .keyspecs = (array), .keyspec_count = KV_ARRAY_LEN(array), .first_key = (first),               \
     .last_key = (last), .key_step = (step)
+#define ALONE(fn) .alone = (fn)
 #define SUBS(array) .subs = (array), .sub_count = KV_ARRAY_LEN(array)
 #define PARENT(index) .parent = &commands[index]
 #define TIPS(array) .tips = (array)
@@ -99,6 +101,16 @@ static const struct kv_keyspec keys_28[] = {
      RANGE(0, 1, 0), NOTES("Reads the old value only with GET or a comparing condition")}};
 static const struct kv_keyspec keys_29[] = {
     {KEY_FLAGS(KV_KEY_OW | KV_KEY_INSERT), INDEX(1), RANGE(0, 1, 0)}};
+static const struct kv_keyspec keys_30[] = {
+    {KEY_FLAGS(KV_KEY_RO | KV_KEY_ACCESS), INDEX(1), RANGE(0, 1, 0)},
+    {KEY_FLAGS(KV_KEY_RO | KV_KEY_ACCESS), UNKNOWN(NULL),
+     NOTES("Of BY and GET: the names follow from what the key holds")},
+    {KEY_FLAGS(KV_KEY_OW | KV_KEY_UPDATE), UNKNOWN(kv_sort_destination),
+     NOTES("Of STORE, which may stand anywhere among the options")}};
+static const struct kv_keyspec keys_31[] = {
+    {KEY_FLAGS(KV_KEY_RO | KV_KEY_ACCESS), INDEX(1), RANGE(0, 1, 0)},
+    {KEY_FLAGS(KV_KEY_RO | KV_KEY_ACCESS), UNKNOWN(NULL),
+     NOTES("Of BY and GET: the names follow from what the key holds")}};
 
 static const char *const tips_1[] = {"nondeterministic_output", NULL};
 static const char *const tips_2[] = {"nondeterministic_output_order", NULL};
@@ -124,7 +136,7 @@ static const char *const tips_15[] = {"request_policy:all_nodes", "response_poli
                                       "nondeterministic_output", NULL};
 
 /* Subcommands point back at their container. */
-static const struct kv_command commands[144];
+static const struct kv_command commands[146];
 
 static const struct kv_command subs_of_client[] = {
     {COMMAND("getname", "client|getname", kv_cmd_client_getname, 2, 8,
@@ -264,7 +276,7 @@ static const struct kv_command subs_of_slowlog[] = {
      PARENT(117), TIPS(tips_3), DOCS(server, 32)},
 };
 
-static const struct kv_command commands[144] = {
+static const struct kv_command commands[146] = {
     {COMMAND("append", "append", kv_cmd_append, 3, 0,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x4084),
      KEYS(keys_1, 1, 1, 1), DOCS(string, 0)},
@@ -624,76 +636,83 @@ static const struct kv_command commands[144] = {
     {COMMAND("smove", "smove", kv_cmd_smove, 4, 161, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_KEYS,
              0x400c),
      KEYS(keys_16, 1, 2, 1), DOCS(set, 14)},
-    {COMMAND("spersist", "spersist", kv_cmd_spersist, -5, 162, KV_CMD_WRITE | KV_CMD_FAST,
+    {COMMAND("sort", "sort", kv_cmd_sort, -2, 162,
+             KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_MOVABLEKEYS | KV_CMD_MAY_ALONE, KV_MODE_KEYS,
+             0x2803c),
+     KEYS(keys_30, 1, 1, 1), ALONE(kv_sort_alone), DOCS(generic, 23)},
+    {COMMAND("sort_ro", "sort_ro", kv_cmd_sort_ro, -2, 163,
+             KV_CMD_READONLY | KV_CMD_MOVABLEKEYS | KV_CMD_MAY_ALONE, KV_MODE_KEYS, 0x2803a),
+     KEYS(keys_31, 1, 1, 1), ALONE(kv_sort_alone), DOCS(generic, 24)},
+    {COMMAND("spersist", "spersist", kv_cmd_spersist, -5, 164, KV_CMD_WRITE | KV_CMD_FAST,
              KV_MODE_KEYS, 0x400c),
      KEYS(keys_11, 1, 1, 1), DOCS(set, 15)},
-    {COMMAND("spexpire", "spexpire", kv_cmd_spexpire, -6, 163,
+    {COMMAND("spexpire", "spexpire", kv_cmd_spexpire, -6, 165,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_FAST, KV_MODE_KEYS, 0x400c),
      KEYS(keys_11, 1, 1, 1), DOCS(set, 16)},
-    {COMMAND("spexpireat", "spexpireat", kv_cmd_spexpireat, -6, 164,
+    {COMMAND("spexpireat", "spexpireat", kv_cmd_spexpireat, -6, 166,
              KV_CMD_WRITE | KV_CMD_DENYOOM | KV_CMD_FAST, KV_MODE_KEYS, 0x400c),
      KEYS(keys_11, 1, 1, 1), DOCS(set, 17)},
-    {COMMAND("spexpiretime", "spexpiretime", kv_cmd_spexpiretime, -5, 165,
+    {COMMAND("spexpiretime", "spexpiretime", kv_cmd_spexpiretime, -5, 167,
              KV_CMD_READONLY | KV_CMD_FAST, KV_MODE_KEYS, 0x400a),
      KEYS(keys_2, 1, 1, 1), DOCS(set, 18)},
-    {COMMAND("spop", "spop", kv_cmd_spop, -2, 166, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_KEYS,
+    {COMMAND("spop", "spop", kv_cmd_spop, -2, 168, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_KEYS,
              0x400c),
      KEYS(keys_12, 1, 1, 1), TIPS(tips_1), DOCS(set, 19)},
-    {COMMAND("spttl", "spttl", kv_cmd_spttl, -5, 167, KV_CMD_READONLY | KV_CMD_FAST, KV_MODE_KEYS,
+    {COMMAND("spttl", "spttl", kv_cmd_spttl, -5, 169, KV_CMD_READONLY | KV_CMD_FAST, KV_MODE_KEYS,
              0x400a),
      KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(set, 20)},
-    {COMMAND("srandmember", "srandmember", kv_cmd_srandmember, -2, 168, KV_CMD_READONLY,
+    {COMMAND("srandmember", "srandmember", kv_cmd_srandmember, -2, 170, KV_CMD_READONLY,
              KV_MODE_KEYS, 0x800a),
      KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(set, 21)},
-    {COMMAND("srem", "srem", kv_cmd_srem, -3, 169, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
+    {COMMAND("srem", "srem", kv_cmd_srem, -3, 171, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x400c),
      KEYS(keys_13, 1, 1, 1), DOCS(set, 22)},
-    {COMMAND("sscan", "sscan", kv_cmd_sscan, -3, 170, KV_CMD_READONLY, KV_MODE_KEYS, 0x800a),
+    {COMMAND("sscan", "sscan", kv_cmd_sscan, -3, 172, KV_CMD_READONLY, KV_MODE_KEYS, 0x800a),
      KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(set, 23)},
-    {COMMAND("strlen", "strlen", kv_cmd_strlen, 2, 171,
+    {COMMAND("strlen", "strlen", kv_cmd_strlen, 2, 173,
              KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH, KV_MODE_KEYS, 0x4082),
      KEYS(keys_14, 1, 1, 1), DOCS(string, 25)},
-    {COMMAND("sttl", "sttl", kv_cmd_sttl, -5, 172, KV_CMD_READONLY | KV_CMD_FAST, KV_MODE_KEYS,
+    {COMMAND("sttl", "sttl", kv_cmd_sttl, -5, 174, KV_CMD_READONLY | KV_CMD_FAST, KV_MODE_KEYS,
              0x400a),
      KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(set, 24)},
-    {COMMAND("substr", "substr", kv_cmd_substr, 4, 173, KV_CMD_READONLY | KV_CMD_BATCH,
+    {COMMAND("substr", "substr", kv_cmd_substr, 4, 175, KV_CMD_READONLY | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x8082),
      KEYS(keys_2, 1, 1, 1), DOCS(string, 26)},
-    {COMMAND("sunion", "sunion", kv_cmd_sunion, -2, 174, KV_CMD_READONLY, KV_MODE_KEYS, 0x800a),
+    {COMMAND("sunion", "sunion", kv_cmd_sunion, -2, 176, KV_CMD_READONLY, KV_MODE_KEYS, 0x800a),
      KEYS(keys_19, 1, -1, 1), TIPS(tips_2), DOCS(set, 25)},
-    {COMMAND("sunioncard", "sunioncard", kv_cmd_sunioncard, -3, 175,
+    {COMMAND("sunioncard", "sunioncard", kv_cmd_sunioncard, -3, 177,
              KV_CMD_READONLY | KV_CMD_MOVABLEKEYS, KV_MODE_KEYS, 0x800a),
      KEYS(keys_26, 0, 0, 0), DOCS(set, 26)},
-    {COMMAND("sunionstore", "sunionstore", kv_cmd_sunionstore, -3, 176,
+    {COMMAND("sunionstore", "sunionstore", kv_cmd_sunionstore, -3, 178,
              KV_CMD_WRITE | KV_CMD_DENYOOM, KV_MODE_KEYS, 0x800c),
      KEYS(keys_27, 1, -1, 1), DOCS(set, 27)},
-    {COMMAND("swapdb", "swapdb", kv_cmd_swapdb, 3, 177, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_ALONE,
+    {COMMAND("swapdb", "swapdb", kv_cmd_swapdb, 3, 179, KV_CMD_WRITE | KV_CMD_FAST, KV_MODE_ALONE,
              0x24005),
      DOCS(server, 33)},
-    {COMMAND("time", "time", kv_cmd_time, 1, 178, KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST,
+    {COMMAND("time", "time", kv_cmd_time, 1, 180, KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST,
              KV_MODE_FREE, 0x4000),
      TIPS(tips_1), DOCS(server, 34)},
-    {COMMAND("touch", "touch", kv_cmd_touch, -2, 179, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+    {COMMAND("touch", "touch", kv_cmd_touch, -2, 181, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4003),
-     KEYS(keys_10, 1, -1, 1), TIPS(tips_5), DOCS(generic, 23)},
-    {COMMAND("ttl", "ttl", kv_cmd_ttl, 2, 180, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+     KEYS(keys_10, 1, -1, 1), TIPS(tips_5), DOCS(generic, 25)},
+    {COMMAND("ttl", "ttl", kv_cmd_ttl, 2, 182, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4003),
-     KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(generic, 24)},
-    {COMMAND("type", "type", kv_cmd_type, 2, 181, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
+     KEYS(keys_2, 1, 1, 1), TIPS(tips_1), DOCS(generic, 26)},
+    {COMMAND("type", "type", kv_cmd_type, 2, 183, KV_CMD_READONLY | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4003),
-     KEYS(keys_14, 1, 1, 1), DOCS(generic, 25)},
-    {COMMAND("unlink", "unlink", kv_cmd_unlink, -2, 182, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
+     KEYS(keys_14, 1, 1, 1), DOCS(generic, 27)},
+    {COMMAND("unlink", "unlink", kv_cmd_unlink, -2, 184, KV_CMD_WRITE | KV_CMD_FAST | KV_CMD_BATCH,
              KV_MODE_KEYS, 0x4005),
-     KEYS(keys_7, 1, -1, 1), TIPS(tips_5), DOCS(generic, 26)},
-    {COMMAND("unwatch", "unwatch", kv_cmd_unwatch, 1, 183,
+     KEYS(keys_7, 1, -1, 1), TIPS(tips_5), DOCS(generic, 28)},
+    {COMMAND("unwatch", "unwatch", kv_cmd_unwatch, 1, 185,
              KV_CMD_NOSCRIPT | KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST | KV_CMD_ALLOW_BUSY,
              KV_MODE_FREE, 0x84000),
      DOCS(transactions, 3)},
-    {COMMAND("watch", "watch", kv_cmd_watch, -2, 184,
+    {COMMAND("watch", "watch", kv_cmd_watch, -2, 186,
              KV_CMD_NOSCRIPT | KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_FAST | KV_CMD_ALLOW_BUSY,
              KV_MODE_KEYS, 0x84000),
      KEYS(keys_10, 1, -1, 1), DOCS(transactions, 4)},
 };
 
 const struct kv_command_table kv_command_table = {
-    .commands = commands, .command_count = 144, .id_count = 185};
+    .commands = commands, .command_count = 146, .id_count = 187};
