@@ -142,6 +142,9 @@ static bool add_keys(const struct kv_keyspec *spec, const struct kv_slice *argv,
         return true;
     int64_t last;
     int step;
+    /* Keys up to the end after others: there may be none (PFMERGE with a destination alone). */
+    if (sink->count > 0 && first == argc && spec->find == KV_FIND_RANGE && spec->a < 0)
+        return true;
     if (!key_range(spec, argv, argc, &first, &last, &step))
         return false;
     if (first >= argc || last >= argc || last < first)
