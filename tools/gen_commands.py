@@ -33,7 +33,7 @@ DERIVED = ["read", "write", "pubsub", "admin", "fast", "slow", "blocking"]
 KEY_FLAGS = """RO RW OW RM access update insert delete not_key incomplete
     variable_flags""".split()
 MODES = ["free", "keys", "shards", "alone", "stop"]
-GROUPS = """bitmap connection generic hash list server set string transactions""".split()
+GROUPS = """bitmap connection generic hash hyperloglog list server set string transactions""".split()
 REPLIES = ["ok", "status", "int", "bulk", "null", "array", "map", "set", "verbatim", "none", "any"]
 ARGUMENT_TYPES = """string integer double key pattern unix-time pure-token oneof block""".split()
 DOC_FLAGS = ["deprecated", "syscmd"]

@@ -23,6 +23,7 @@
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "cmd/set_priv.h"
+#include "value/hyperloglog.h"
 #include <stdlib.h>
 
 #define UNION_SETS 8u /* more go through a table */
@@ -64,6 +65,7 @@ struct combination {
     enum kv_err err;
     struct kv_set_builder builder;
     struct table table;
+    uint8_t *registers; /* of an estimate */
 };
 
 /* --- where members go --- */
@@ -456,11 +458,16 @@ void kv_cmd_sdiffstore(struct kv_call *call)
 
 /* --- counting --- */
 
-/* Options behind the keys. False: an error was replied. */
-static bool count_options(struct kv_call *call, int arg, uint64_t *limit)
+/* Options behind the keys; `approx` NULL: there is no APPROX. False: an error was replied. */
+static bool count_options(struct kv_call *call, int arg, uint64_t *limit, bool *approx)
 {
     for (; arg < call->argc; arg += 2) {
         int64_t number;
+        if (approx != NULL && kv_call_arg_is(call, arg, "approx")) {
+            *approx = true;
+            arg--;
+            continue;
+        }
         if (!kv_call_arg_is(call, arg, "limit") || arg + 1 == call->argc) {
             kv_call_syntax_error(call);
             return false;
@@ -474,10 +481,36 @@ static bool count_options(struct kv_call *call, int arg, uint64_t *limit)
     return true;
 }
 
+static bool mark_batch(struct kv_set_batch *b, void *arg)
+{
+    const struct combination *c = arg;
+    for (unsigned i = 0; i < b->count; i++) {
+        struct kv_hll_mark mark = kv_hll_mark(b->members[i]);
+        c->registers[mark.index] = KV_MAX(c->registers[mark.index], mark.level);
+    }
+    return true;
+}
+
+/* Estimates the union. */
+static void unite_roughly(struct combination *c)
+{
+    c->registers = kv_arena_try_alloc(c->call->arena, KV_HLL_REGISTERS);
+    if (c->registers == NULL) {
+        c->err = KV_ERR_NOMEM;
+        return;
+    }
+    memset(c->registers, 0, KV_HLL_REGISTERS);
+    for (size_t i = 0; i < c->source_count; i++)
+        walk(c, i, mark_batch);
+    c->found = kv_hll_estimate_registers(c->registers);
+    if (c->limit != 0)
+        c->found = KV_MIN(c->found, c->limit);
+}
+
 static void count_combination(struct kv_call *call, enum operation operation)
 {
     struct combination c = {.sink = SINK_COUNT};
-    bool first_missing;
+    bool first_missing, approx = false;
     int64_t key_count;
     if (!kv_int_parse(call->argv[1], &key_count) || key_count < 1) {
         kv_call_error(call, "ERR numkeys should be greater than 0");
@@ -487,10 +520,14 @@ static void count_combination(struct kv_call *call, enum operation operation)
         kv_call_error(call, "ERR Number of keys can't be greater than number of args");
         return;
     }
-    if (!count_options(call, 2 + (int)key_count, &c.limit) ||
+    if (!count_options(call, 2 + (int)key_count, &c.limit,
+                       operation == OP_UNION ? &approx : NULL) ||
         !prepare(&c, call, 0, (int)key_count, &first_missing))
         return;
-    combine(&c, operation, first_missing);
+    if (approx)
+        unite_roughly(&c);
+    else
+        combine(&c, operation, first_missing);
     if (c.err != KV_OK)
         kv_call_failed(call, c.err);
     else

@@ -165,6 +165,11 @@ def test_counts_of_newer_releases(raw):
     assert raw.cmd("SUNIONCARD", 2, "a", "b") == 4
     assert raw.cmd("SUNIONCARD", 2, "a", "b", "LIMIT", 2) == 2
     assert raw.cmd("SUNIONCARD", 2, "a", "nokey") == 3
+    assert raw.cmd("SUNIONCARD", 2, "a", "b", "APPROX") == 4
+    assert raw.cmd("SUNIONCARD", 2, "a", "b", "LIMIT", 3, "approx") == 3
+    assert raw.cmd("SUNIONCARD", 1, "nokey", "APPROX", "LIMIT", 0) == 0
+    raw.cmd("SADD", "c", *range(20000))
+    assert abs(raw.cmd("SUNIONCARD", 3, "a", "b", "c", "APPROX") - 20000) < 800
     assert raw.cmd("SDIFFCARD", 2, "a", "b") == 2
     assert raw.cmd("SDIFFCARD", 2, "a", "b", "LIMIT", 1) == 1
     assert raw.cmd("SDIFFCARD", 2, "nokey", "b") == 0
