@@ -189,14 +189,20 @@ bool kv_cmd_list_mpop_options(struct kv_call *call, int number, enum kv_list_end
         return false;
     }
     int64_t where = number + 1 + KV_MIN(key_count, (int64_t)call->argc);
-    if (where < call->argc && kv_cmd_list_end_word(call, (int)where, end)) {
-        if (where + 1 == call->argc)
-            return true;
-        if (where + 3 == call->argc && kv_call_arg_is(call, (int)where + 1, "count"))
-            return mpop_count(call, (int)where + 2, count);
+    if (where >= call->argc || !kv_cmd_list_end_word(call, (int)where, end)) {
+        kv_call_syntax_error(call);
+        return false;
     }
-    kv_call_syntax_error(call);
-    return false;
+    for (int arg = (int)where + 1; arg < call->argc; arg += 2) {
+        /* COUNT once, and nothing else. */
+        if (arg != where + 1 || arg + 1 >= call->argc || !kv_call_arg_is(call, arg, "count")) {
+            kv_call_syntax_error(call);
+            return false;
+        }
+        if (!mpop_count(call, arg + 1, count))
+            return false;
+    }
+    return true;
 }
 
 static void propagate_pop(struct kv_call *call, const struct kv_key *k, enum kv_list_end end,

@@ -74,7 +74,18 @@ BY_NAME = {
     "ifdeq-digest": [b"0123456789abcdef", b"0", b"x"],
     "ifdne-digest": [b"0123456789abcdef", b"0", b"x"],
 }
-NEGATIVE_OK = {"start", "end"}
+NEGATIVE_OK = {"start", "end", "stop", "index", "rank", "count"}
+
+# Members, elements and fields come from a small pool, so that they are found again; a few are long.
+MEMBERS = [b"a", b"b", b"c", b"d", b"1", b"2", b"3", b"-7", b"70000", b"05", b"", b"x y", b"1.5",
+           b"9223372036854775807", b"m" * 63, b"m" * 64, b"m" * 65, b"\xff\x00", b"e" * 5000]
+for name in ("element", "pivot", "member", "field"):
+    BY_NAME[name] = MEMBERS
+BY_NAME["by-pattern"] = [b"nosort", b"*", b"k*", b"a*", b"k*->1", b"*->a", b"x"]
+BY_NAME["get-pattern"] = [b"#", b"#", b"*", b"k*", b"k*->1", b"*->a", b"*->", b"x"]
+
+# Keys that commands of a type use most of the time, so that they find their own type.
+FAMILIES = ["string", "list", "set", "hash", "sorted-set"]
 
 
 def version(text):
@@ -110,6 +121,7 @@ class Generator:
         self.random = random
         self.newest = newest
         self.keys = keys
+        self.family = None
         self.commands = commands
         self.weights = [8 if command.keyed else 1 for command in commands]
         for index, command in enumerate(commands):
@@ -150,14 +162,22 @@ class Generator:
     def arguments(self, command):
         if command.id in ("command|getkeys", "command|getkeysandflags"):
             return self.line(self.command())
+        self.family = FAMILIES.index(command.group) if command.group in FAMILIES else None
         groups = []
         for spec in command.arguments:
             optional = spec.get("optional", False)
             groups.append((optional, self.argument(spec)))
+        self.count_keys(command, groups)
         fixed = [words for optional, words in groups if not optional]
         if fixed and groups[-1][0] and self.random.random() < 0.3:
             self.shuffle_tail(groups)
         return [word for _, words in groups for word in words]
+
+    def count_keys(self, command, groups):
+        """A number of keys that the line states is mostly true."""
+        for index, spec in enumerate(command.arguments):
+            if spec["name"] == "numkeys" and self.random.random() < 0.93:
+                groups[index] = (False, [b"%d" % len(groups[index + 1][1])])
 
     def shuffle_tail(self, groups):
         """Options after the last required argument may come in any order."""
@@ -209,6 +229,8 @@ class Generator:
         choice = self.random.choice
         roll = self.random.random()
         if kind == "key":
+            if self.family is not None and roll < 0.75:
+                return choice(self.keys[self.family::len(FAMILIES)])
             return choice(self.keys)
         if name in BY_NAME and roll < 0.94:
             word = choice(BY_NAME[name])
