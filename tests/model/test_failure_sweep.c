@@ -23,6 +23,7 @@ enum sweep_flags {
     SWEEP_TX = 64,      /* a failure may change the transaction, not the keyspace */
     SWEEP_CUT = 16,     /* the line arrives in two pieces, so that it is collected in a partial */
     SWEEP_CONFIG = 32,  /* configuration and statistics may change their memory */
+    SWEEP_SHAPE = 128,  /* a failure may change how a list is cut into nodes, and so its memory */
 };
 
 struct sweep {
@@ -102,6 +103,51 @@ static const struct sweep sweeps[] = {
     {"SET a @30", "BITFIELD a SET u8 0 255 GET u8 0 OVERFLOW SAT INCRBY i5 3000 20", 0},
     {NULL, "BITFIELD a SET u8 #2000 255", 0},
     {"SET a @30", "BITFIELD_RO a GET u8 0 GET i64 9", 0},
+    /* lists: packed, becoming large, large, becoming packed */
+    {NULL, "LPUSH l a", 0},
+    {NULL, "RPUSH l @30 5 @900", 0},
+    {NULL, "RPUSH l @9000 b", 0},
+    {"RPUSH l @990", "LPUSH l a b @300", 0},
+    {"RPUSH l @5000", "RPUSH l @3500 x", 0},
+    {"RPUSH l @9000 b c", "LPUSH l @5000 @5000 @9000", SWEEP_SHAPE},
+    {"RPUSH l @9000 @100", "RPUSH l @500 @900 @900 @900 @9000", SWEEP_SHAPE},
+    {"RPUSH l a", "LPUSHX l b @3000", 0},
+    {"RPUSH l @9000 b", "RPUSHX l b @3000", SWEEP_SHAPE},
+    {"RPUSH l a b @30 @900", "LPOP l", 0},
+    {"RPUSH l a @30 @900", "LPOP l 2", 0},
+    {"RPUSH l @9000 a b c", "RPOP l", 0},
+    {"RPUSH l a b @9000", "RPOP l", 0},
+    {"RPUSH l a b", "RPOP l 5", 0},
+    {"RPUSH l a b @900", "LLEN l", 0},
+    {"RPUSH l a b @900", "LINDEX l -1", 0},
+    {"RPUSH l a 77 @900 @9000", "LRANGE l 0 -1", 0},
+    {"RPUSH l a @900 b", "LSET l 1 c", 0},
+    {"RPUSH l a b", "LSET l 1 @9000", 0},
+    {"RPUSH l a @9000 b", "LSET l 1 c", SWEEP_SHAPE},
+    {"RPUSH l a b @9000 c", "LSET l 0 @8150", SWEEP_SHAPE},
+    {"RPUSH l a @900 b", "LINSERT l BEFORE b @200", 0},
+    {"RPUSH l a @900 b", "LINSERT l AFTER a @9000", 0},
+    {"RPUSH l @9000 a b c", "LINSERT l AFTER a @8100", SWEEP_SHAPE},
+    {"RPUSH l a b a @300 a", "LREM l 2 a", 0},
+    {"RPUSH l a b a @9000 a", "LREM l 0 a", 0},
+    {"RPUSH l a b @300 c @900", "LTRIM l 1 3", 0},
+    {"RPUSH l a b @300 c @900", "LTRIM l 1 -1", 0},
+    {"RPUSH l a b @9000 c @900", "LTRIM l 0 1", 0},
+    {"RPUSH l a b a", "LPOS l a COUNT 0", 0},
+    {"RPUSH l a @500 b|RPUSH m @700", "LMOVE l m LEFT RIGHT", 0},
+    {"RPUSH l @500|RPUSH m @9000", "LMOVE l m LEFT LEFT", SWEEP_SHAPE},
+    {"RPUSH l a @9000|RPUSH m b", "LMOVE l m RIGHT LEFT", 0},
+    {"RPUSH l a b @30", "LMOVE l l LEFT RIGHT", 0},
+    {"RPUSH l a b @30", "RPOPLPUSH l m", 0},
+    {"RPUSH l a b @9000", "RPOPLPUSH l l", SWEEP_SHAPE},
+    {"RPUSH l a b @30 c", "LMOVEM l m LEFT LEFT COUNT 3 OBO", 0},
+    {"RPUSH l a b @9000 c", "LMOVEM l l LEFT LEFT EXACTLY 2 OBO", SWEEP_SHAPE},
+    {"RPUSH l a b @900", "LMPOP 2 nothing l LEFT COUNT 2", 0},
+    {"RPUSH l 3 1 2|SET w_1 5|SET d @50", "SORT l BY w_* GET # GET d STORE m", 0},
+    {"RPUSH l 3 1 2|SET m @50", "SORT l LIMIT 0 2 STORE m", 0},
+    {"SADD s 3 a b @30", "SORT s ALPHA DESC STORE s", 0},
+    {"RPUSH l 3 1 2.5 x 77", "SORT_RO l ALPHA GET x*->y", 0},
+    {"RPUSH l 3 1 2.5", "SORT_RO l DESC", 0},
     /* keys */
     {"SET a 1|SET b @2000|SET c @20 EX 9", "DEL a b c nothing", 0},
     {"SET a 1|SET b @2000|SET c @20 EX 9", "UNLINK a b c nothing", 0},
@@ -468,7 +514,7 @@ static void check_failure(const struct sweep *s, uint64_t n, const struct state 
     struct state after = state_now();
     if (closed) /* a request that cannot be collected ends its connection */
         after.flags = before->flags;
-    if (s->flags & SWEEP_CONFIG)
+    if (s->flags & (SWEEP_CONFIG | SWEEP_SHAPE))
         memcpy(after.used, before->used, sizeof(after.used));
     assert_same(before, &after, what);
 }
