@@ -33,7 +33,8 @@ DERIVED = ["read", "write", "pubsub", "admin", "fast", "slow", "blocking"]
 KEY_FLAGS = """RO RW OW RM access update insert delete not_key incomplete
     variable_flags""".split()
 MODES = ["free", "keys", "shards", "alone", "stop"]
-GROUPS = """bitmap connection generic hash hyperloglog list server set string transactions""".split()
+GROUPS = """bitmap connection generic hash hyperloglog list server set sorted-set string
+    transactions""".split()
 REPLIES = ["ok", "status", "int", "bulk", "null", "array", "map", "set", "verbatim", "none", "any"]
 ARGUMENT_TYPES = """string integer double key pattern unix-time pure-token oneof block""".split()
 DOC_FLAGS = ["deprecated", "syscmd"]
@@ -150,6 +151,11 @@ def check_command(where, command):
         check_key(where, key)
     if "arguments" in command:
         check_arguments(where, command["arguments"], len(keys))
+
+
+def identifier(group):
+    """A group's name as part of C names and file names."""
+    return group.replace("-", "_")
 
 
 def full_name(command):
@@ -326,7 +332,7 @@ class Table:
             name = self.tips.name([text(t) for t in command["tips"]] + ["NULL"])
             fields.append(f"TIPS({name})")
         group, index = self.docs_places[command["full_name"]]
-        fields.append(f"DOCS({group}, {index})")
+        fields.append(f"DOCS({identifier(group)}, {index})")
         return "{" + ", ".join(fields) + "},\n"
 
     def write(self):
@@ -424,14 +430,15 @@ class Docs:
         rows = "".join(self.docs_text(c) for c in self.commands)
         return (header(DOCS_COMMENT % self.group) + '\n#include "cmd/docs_table.h"\n\n'
                 + "\n".join(self.arrays)
-                + f"\nconst struct kv_command_docs kv_command_docs_{self.group}[] = {{\n{rows}}};\n")
+                + f"\nconst struct kv_command_docs kv_command_docs_{identifier(self.group)}[] = {{\n{rows}}};\n")
 
 
 def docs_table_h(groups):
     lines = [header(" * The documentation of each group of commands; only table.c refers to it."),
              "#ifndef KV_CMD_DOCS_TABLE_H\n#define KV_CMD_DOCS_TABLE_H\n\n"
              '#include "cmd/docs.h"\n\n']
-    lines += [f"extern const struct kv_command_docs kv_command_docs_{g}[];\n" for g in groups]
+    lines += [f"extern const struct kv_command_docs kv_command_docs_{identifier(g)}[];\n"
+              for g in groups]
     return "".join(lines) + "\n#endif\n"
 
 
@@ -445,7 +452,7 @@ def generate():
     places = {c["full_name"]: (g, i) for g in GROUPS for i, c in enumerate(groups[g])}
     files = {"functions.h": functions_h(commands), "docs_table.h": docs_table_h(GROUPS),
              "table.c": Table(top, places).write()}
-    files.update({f"docs_{g}.c": Docs(g, groups[g]).write() for g in GROUPS})
+    files.update({f"docs_{identifier(g)}.c": Docs(g, groups[g]).write() for g in GROUPS})
     return {name: formatted(TARGET / name, content) for name, content in files.items()}
 
 

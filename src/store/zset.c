@@ -615,7 +615,8 @@ static enum kv_err store_large(struct kv_view *v, const struct kv_key *k, struct
 }
 
 enum kv_err kv_store_zset_store(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                                const struct kv_zset_pair *pairs, size_t count)
+                                const struct kv_zset_pair *pairs, size_t count,
+                                struct kv_arena *arena)
 {
     size_t longest = 0;
     for (size_t i = 0; i < count; i++)
@@ -623,7 +624,7 @@ enum kv_err kv_store_zset_store(struct kv_view *v, const struct kv_key *k, struc
     KV_DASSERT(count > 0);
     enum kv_err err = KV_ERR_LIMIT;
     if (kv_zset_fits(v, count, longest))
-        err = kv_zpacked_put(v, k, e, pairs, count);
+        err = kv_zpacked_put(v, k, e, pairs, count, arena);
     return err != KV_ERR_LIMIT ? err : store_large(v, k, e, pairs, count);
 }
 

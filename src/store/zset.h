@@ -140,9 +140,10 @@ enum kv_err kv_store_zset_remove_span(struct kv_view *v, const struct kv_key *k,
                                       struct kv_entry **e, struct kv_span span) KV_MUST_CHECK;
 
 /* Makes `k` a sorted set of these members, in order and distinct, without time to live, whatever
- * it was; count > 0. The names are not those of the set that goes: copy them. */
+ * it was; count > 0. The names may lie in what it was. */
 enum kv_err kv_store_zset_store(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                                const struct kv_zset_pair *pairs, size_t count) KV_MUST_CHECK;
+                                const struct kv_zset_pair *pairs, size_t count,
+                                struct kv_arena *arena) KV_MUST_CHECK;
 
 /* Gives a member a due time, or none. False in *found: there is no such member. */
 enum kv_err kv_store_zset_set_due(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,

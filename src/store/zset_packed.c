@@ -500,30 +500,28 @@ enum kv_err kv_zpacked_create(struct kv_view *v, const struct kv_key *k, struct 
 }
 
 enum kv_err kv_zpacked_put(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                           const struct kv_zset_pair *pairs, size_t count)
+                           const struct kv_zset_pair *pairs, size_t count, struct kv_arena *arena)
 {
     struct packed_pair p;
-    size_t len = KV_PACKED_EMPTY;
-    uint8_t *bytes;
-    for (size_t i = 0; i < count; i++) {
-        kv_needle_init(&p.name, pairs[i].name);
-        kv_zpacked_score_needle(&p.score, pairs[i].score, p.text);
-        len += member_bytes(&p.name, &p.score, 2);
-    }
-    if (len > KV_PACKED_MAX)
-        return KV_ERR_LIMIT;
-    enum kv_err err =
-        kv_store_put_bytes(v, k, e, KV_TYPE_ZSET, KV_ENC_LISTPACK, len, KV_NO_EXPIRY, &bytes);
-    if (err != KV_OK)
-        return err;
-    uint8_t *to = bytes + KV_PACKED_HEAD;
+    size_t room = KV_PACKED_EMPTY + count * (longest_name(pairs, count) + MEMBER_EXTRA);
+    uint8_t *bytes, *list = kv_arena_try_alloc(arena, room);
+    if (list == NULL)
+        return KV_ERR_NOMEM;
+    uint8_t *to = list + KV_PACKED_HEAD;
     for (size_t i = 0; i < count; i++) {
         kv_needle_init(&p.name, pairs[i].name);
         kv_zpacked_score_needle(&p.score, pairs[i].score, p.text);
         to = put_member(to, &p.name, &p.score, 2);
     }
-    kv_packed_seal(bytes, len, (uint32_t)count * 2);
-    return KV_OK;
+    size_t len = (size_t)(to - list) + 1;
+    if (len > KV_PACKED_MAX)
+        return KV_ERR_LIMIT;
+    kv_packed_seal(list, len, (uint32_t)count * 2);
+    enum kv_err err =
+        kv_store_put_bytes(v, k, e, KV_TYPE_ZSET, KV_ENC_LISTPACK, len, KV_NO_EXPIRY, &bytes);
+    if (err == KV_OK)
+        memcpy(bytes, list, len);
+    return err;
 }
 
 /* --- removing --- */

@@ -42,7 +42,7 @@ enum kv_err kv_zpacked_create(struct kv_view *v, const struct kv_key *k, struct 
 
 /* Writes a whole set of distinct pairs in order. */
 enum kv_err kv_zpacked_put(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                           const struct kv_zset_pair *pairs, size_t count);
+                           const struct kv_zset_pair *pairs, size_t count, struct kv_arena *arena);
 
 enum kv_err kv_zpacked_remove(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
                               const struct kv_slice *names, size_t count, struct kv_arena *arena,
