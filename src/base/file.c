@@ -1,4 +1,4 @@
-/* Whole-file operations.
+/* Files that must survive: single steps, and replacing a whole file.
  *
  * Replacing a file so that a crash at any moment leaves either the old or the new content takes
  * five steps: write a temporary file in the same folder (rename does not cross file systems), fsync
@@ -19,6 +19,7 @@
 #include "base/file.h"
 
 #include "base/assert.h"
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -28,32 +29,155 @@
 
 static _Atomic(unsigned) temporary_count;
 
-enum kv_err kv_file_write_all(int fd, const void *bytes, size_t len)
+/* --- faults --- */
+
+#ifdef KV_DEBUG
+struct fault_plan {
+    _Atomic(uint64_t) calls;        /* seen since the plan was made */
+    _Atomic(uint64_t) first, count; /* count 0: nothing fails */
+    atomic_int error;
+};
+static struct fault_plan plans[KV_FILE_CALL_COUNT];
+
+/* True, with errno, when this call is to fail. */
+static bool fault(enum kv_file_call call)
+{
+    struct fault_plan *p = &plans[call];
+    uint64_t count = atomic_load(&p->count);
+    if (count == 0)
+        return false;
+    uint64_t number = atomic_fetch_add(&p->calls, 1) + 1, first = atomic_load(&p->first);
+    if (number < first || number - first >= count)
+        return false;
+    errno = atomic_load(&p->error);
+    return true;
+}
+
+bool kv_file_fail(enum kv_file_call call, uint64_t first, uint64_t count, int error)
+{
+    struct fault_plan *p = &plans[call];
+    KV_ASSERT(call < KV_FILE_CALL_COUNT);
+    atomic_store(&p->count, 0);
+    atomic_store(&p->calls, 0);
+    atomic_store(&p->first, first);
+    atomic_store(&p->error, error);
+    atomic_store(&p->count, count);
+    return true;
+}
+
+bool kv_file_fail_text(const char *text)
+{
+    static const char *const names[] = {"open", "write", "sync", "rename", "truncate"};
+    static_assert(KV_ARRAY_LEN(names) == KV_FILE_CALL_COUNT, "a name each");
+    while (*text != '\0') {
+        char name[16];
+        unsigned long long first, count;
+        int error, used = 0, call = 0;
+        if (sscanf(text, "%15[a-z]:%llu:%llu:%d%n", name, &first, &count, &error, &used) != 4)
+            return false;
+        while (call < KV_FILE_CALL_COUNT && strcmp(names[call], name) != 0)
+            call++;
+        if (call == KV_FILE_CALL_COUNT)
+            return false;
+        kv_file_fail((enum kv_file_call)call, first, count, error);
+        text += used;
+        if (*text != '\0' && *text++ != ',')
+            return false;
+    }
+    return true;
+}
+#else
+static inline bool fault(enum kv_file_call call)
+{
+    (void)call;
+    return false;
+}
+
+bool kv_file_fail(enum kv_file_call call, uint64_t first, uint64_t count, int error)
+{
+    (void)call, (void)first, (void)count, (void)error;
+    return false;
+}
+
+bool kv_file_fail_text(const char *text)
+{
+    (void)text;
+    return false;
+}
+#endif
+
+/* --- steps --- */
+
+enum kv_err kv_file_open(const char *path, int flags, unsigned mode, int *fd)
+{
+    KV_ASSERT(path != NULL && fd != NULL);
+    if (fault(KV_FILE_OPEN))
+        return KV_ERR_IO;
+    do
+        *fd = open(path, flags | O_CLOEXEC, (mode_t)mode);
+    while (*fd < 0 && errno == EINTR);
+    return *fd >= 0 ? KV_OK : KV_ERR_IO;
+}
+
+/* One write(2): *put bytes went out. False: it failed, perhaps behind some of them. */
+static bool write_some(int fd, const char *bytes, size_t len, size_t *put)
+{
+    bool failing = fault(KV_FILE_WRITE);
+    int error = errno;
+    *put = 0;
+    if (failing)
+        len = (len + (error == 0)) / 2;
+    ssize_t n = len > 0 ? write(fd, bytes, len) : 0;
+    if (n < 0)
+        return false;
+    *put = (size_t)n;
+    errno = error;
+    return !failing || error == 0;
+}
+
+enum kv_err kv_file_write_count(int fd, const void *bytes, size_t len, size_t *written)
 {
     const char *pos = bytes;
 
     KV_ASSERT(bytes != NULL || len == 0);
-    while (len > 0) {
-        ssize_t written = write(fd, pos, len);
-        if (written < 0) {
-            if (errno == EINTR)
-                continue;
+    *written = 0;
+    while (*written < len) {
+        size_t put;
+        bool fine = write_some(fd, pos + *written, len - *written, &put);
+        *written += put;
+        KV_ASSERT(*written <= len);
+        if (!fine && errno != EINTR)
             return KV_ERR_IO;
-        }
-        KV_ASSERT((size_t)written <= len);
-        pos += written;
-        len -= (size_t)written;
     }
     return KV_OK;
 }
 
-static enum kv_err fsync_folder(const char *path)
+enum kv_err kv_file_write_all(int fd, const void *bytes, size_t len)
+{
+    size_t written;
+    return kv_file_write_count(fd, bytes, len, &written);
+}
+
+enum kv_err kv_file_sync(int fd)
+{
+    if (fault(KV_FILE_SYNC))
+        return KV_ERR_IO;
+    int rc;
+    do
+        rc = fdatasync(fd);
+    while (rc != 0 && errno == EINTR);
+    return rc == 0 ? KV_OK : KV_ERR_IO;
+}
+
+enum kv_err kv_file_sync_folder(const char *path)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
     size_t len = slash == NULL ? 0 : (size_t)(slash - path);
 
     KV_ASSERT(len < sizeof(folder));
+    if (fault(KV_FILE_SYNC))
+        return KV_ERR_IO;
     if (slash == NULL)
         memcpy(folder, ".", 2);
     else if (len == 0)
@@ -73,13 +197,31 @@ static enum kv_err fsync_folder(const char *path)
     return rc == 0 || errno_fsync == EINVAL ? KV_OK : KV_ERR_IO;
 }
 
+enum kv_err kv_file_rename(const char *from, const char *to)
+{
+    if (fault(KV_FILE_RENAME) || rename(from, to) != 0)
+        return KV_ERR_IO;
+    return kv_file_sync_folder(to);
+}
+
+enum kv_err kv_file_truncate(int fd, uint64_t len)
+{
+    if (fault(KV_FILE_TRUNCATE))
+        return KV_ERR_IO;
+    int rc;
+    do
+        rc = ftruncate(fd, (off_t)len);
+    while (rc != 0 && errno == EINTR);
+    return rc == 0 ? KV_OK : KV_ERR_IO;
+}
+
 /* Writes the temporary file; it is closed afterwards in any case. */
 static enum kv_err write_temporary(int fd, struct kv_slice content)
 {
     enum kv_err err = kv_file_write_all(fd, content.ptr, content.len);
 
-    if (err == KV_OK && fsync(fd) != 0)
-        err = KV_ERR_IO;
+    if (err == KV_OK)
+        err = kv_file_sync(fd);
     int errno_before = errno;
     if (close(fd) != 0 && err == KV_OK)
         return KV_ERR_IO;
@@ -99,11 +241,12 @@ enum kv_err kv_file_replace(const char *path, struct kv_slice content, unsigned 
         errno = ENAMETOOLONG;
         return KV_ERR_IO;
     }
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)mode);
-    if (fd < 0)
-        return KV_ERR_IO;
-    enum kv_err err = write_temporary(fd, content);
-    if (err == KV_OK && rename(temporary, path) != 0)
+    int fd;
+    enum kv_err err = kv_file_open(temporary, O_WRONLY | O_CREAT | O_EXCL, mode, &fd);
+    if (err != KV_OK)
+        return err;
+    err = write_temporary(fd, content);
+    if (err == KV_OK && (fault(KV_FILE_RENAME) || rename(temporary, path) != 0))
         err = KV_ERR_IO;
     if (err != KV_OK) {
         int errno_before = errno;
@@ -111,5 +254,5 @@ enum kv_err kv_file_replace(const char *path, struct kv_slice content, unsigned 
         errno = errno_before;
         return err;
     }
-    return fsync_folder(path);
+    return kv_file_sync_folder(path);
 }

@@ -129,6 +129,40 @@ START_TEST(short_writes_go_on)
 }
 END_TEST
 
+/* A call that fails has put half of its bytes; the n-th one fails and no other. */
+START_TEST(an_injected_fault_comes_at_its_call)
+{
+    size_t written;
+    int fd;
+
+    if (!kv_file_fail(KV_FILE_WRITE, 2, 1, ENOSPC))
+        return;
+    ck_assert_int_eq(kv_file_open(path, O_WRONLY | O_CREAT, 0644, &fd), KV_OK);
+    ck_assert_int_eq(kv_file_write_all(fd, "abcd", 4), KV_OK);
+    ck_assert_int_eq(kv_file_write_count(fd, "efgh", 4, &written), KV_ERR_IO);
+    ck_assert_int_eq(errno, ENOSPC);
+    ck_assert_uint_eq(written, 2);
+    ck_assert_int_eq(kv_file_write_all(fd, "gh", 2), KV_OK);
+    check_content("abcdefgh");
+    kv_file_fail(KV_FILE_WRITE, 1, 3, 0);
+    ck_assert_int_eq(kv_file_write_all(fd, "ijklmnop", 8), KV_OK);
+    check_content("abcdefghijklmnop");
+    kv_file_fail(KV_FILE_WRITE, 1, 0, 0);
+    ck_assert(kv_file_fail_text("sync:1:2:5,truncate:1:1:30"));
+    ck_assert_int_eq(kv_file_sync(fd), KV_ERR_IO);
+    ck_assert_int_eq(errno, EIO);
+    ck_assert_int_eq(kv_file_sync_folder(path), KV_ERR_IO);
+    ck_assert_int_eq(kv_file_sync(fd), KV_OK);
+    ck_assert_int_eq(kv_file_truncate(fd, 4), KV_ERR_IO);
+    ck_assert_int_eq(errno, EROFS);
+    ck_assert_int_eq(kv_file_truncate(fd, 4), KV_OK);
+    check_content("abcd");
+    ck_assert(!kv_file_fail_text("walk:1:1:1"));
+    ck_assert(!kv_file_fail_text("sync:1:1"));
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -139,5 +173,6 @@ int main(void)
     unit_add(&u, a_bare_name_is_in_the_working_folder);
     unit_add(&u, a_failure_leaves_everything_as_it_was);
     unit_add(&u, short_writes_go_on);
+    unit_add(&u, an_injected_fault_comes_at_its_call);
     return unit_run(&u);
 }
