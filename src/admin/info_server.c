@@ -253,8 +253,9 @@ void kv_info_keyspace(struct kv_engine *e, struct kv_text *out)
             continue;
         uint64_t expires = kv_store_expires(s, db);
         KV_ASSERT(expires <= keys);
-        kv_text_printf(out, "db%u:keys=%llu,expires=%llu,avg_ttl=%lld,subexpiry=0\r\n", db,
+        kv_text_printf(out, "db%u:keys=%llu,expires=%llu,avg_ttl=%lld,subexpiry=%llu\r\n", db,
                        (unsigned long long)keys, (unsigned long long)expires,
-                       (long long)kv_store_average_ttl_ms(s, db, now_ms));
+                       (long long)kv_store_average_ttl_ms(s, db, now_ms),
+                       (unsigned long long)kv_store_member_expires(s, db));
     }
 }

@@ -53,8 +53,8 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
     write_traffic(e, out);
     kv_info_fixed(out, "sync_full:0\n"
                        "sync_partial_ok:0\n"
-                       "sync_partial_err:0\n"
-                       "expired_subkeys:0\n");
+                       "sync_partial_err:0\n");
+    write_count(out, "expired_subkeys", KV_STORE_STAT(e, expired_members));
     write_count(out, "expired_keys", KV_STORE_STAT(e, expired_keys));
     kv_info_fixed(out, "expired_stale_perc:0.00\n"
                        "expired_time_cap_reached_count:0\n");

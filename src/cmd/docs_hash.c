@@ -16,6 +16,79 @@ static const struct kv_command_arg args_hexists[] = {
     {.name = "field", .type = KV_ARG_STRING, .key_spec = -1},
 };
 
+static const struct kv_command_arg args_hexpire_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hexpire_4[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hexpire[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "seconds", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hexpire_3,
+     .arg_count = 4},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hexpire_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hexpireat_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hexpireat_4[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hexpireat[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "unix-time-seconds", .type = KV_ARG_UNIX_TIME, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hexpireat_3,
+     .arg_count = 4},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hexpireat_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hexpiretime_2[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hexpiretime[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hexpiretime_2,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_hget[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "field", .type = KV_ARG_STRING, .key_spec = -1},
@@ -23,6 +96,50 @@ static const struct kv_command_arg args_hget[] = {
 
 static const struct kv_command_arg args_hgetall[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+};
+
+static const struct kv_command_arg args_hgetdel_2[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hgetdel[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hgetdel_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hgetex_2[] = {
+    {.name = "seconds", .type = KV_ARG_INTEGER, .token = "EX", .key_spec = -1},
+    {.name = "milliseconds", .type = KV_ARG_INTEGER, .token = "PX", .key_spec = -1},
+    {.name = "unix-time-seconds", .type = KV_ARG_UNIX_TIME, .token = "EXAT", .key_spec = -1},
+    {.name = "unix-time-milliseconds", .type = KV_ARG_UNIX_TIME, .token = "PXAT", .key_spec = -1},
+    {.name = "persist", .type = KV_ARG_PURE_TOKEN, .token = "PERSIST", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hgetex_3[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hgetex[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "expiration",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hgetex_2,
+     .arg_count = 5},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hgetex_3,
+     .arg_count = 2},
 };
 
 static const struct kv_command_arg args_hincrby[] = {
@@ -62,6 +179,109 @@ static const struct kv_command_arg args_hmset[] = {
      .key_spec = -1,
      .flags = KV_ARG_MULTIPLE,
      .args = args_hmset_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hpersist_2[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hpersist[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hpersist_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hpexpire_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hpexpire_4[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hpexpire[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "milliseconds", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hpexpire_3,
+     .arg_count = 4},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hpexpire_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hpexpireat_3[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+    {.name = "gt", .type = KV_ARG_PURE_TOKEN, .token = "GT", .key_spec = -1},
+    {.name = "lt", .type = KV_ARG_PURE_TOKEN, .token = "LT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hpexpireat_4[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hpexpireat[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "unix-time-milliseconds", .type = KV_ARG_UNIX_TIME, .key_spec = -1},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hpexpireat_3,
+     .arg_count = 4},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hpexpireat_4,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hpexpiretime_2[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hpexpiretime[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hpexpiretime_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hpttl_2[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_hpttl[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hpttl_2,
      .arg_count = 2},
 };
 
@@ -120,6 +340,67 @@ static const struct kv_command_arg args_hset[] = {
      .arg_count = 2},
 };
 
+static const struct kv_command_arg args_hsetex_2[] = {
+    {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
+    {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hsetex_3[] = {
+    {.name = "fnx", .type = KV_ARG_PURE_TOKEN, .token = "FNX", .key_spec = -1},
+    {.name = "fxx", .type = KV_ARG_PURE_TOKEN, .token = "FXX", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hsetex_4[] = {
+    {.name = "seconds", .type = KV_ARG_INTEGER, .token = "EX", .key_spec = -1},
+    {.name = "milliseconds", .type = KV_ARG_INTEGER, .token = "PX", .key_spec = -1},
+    {.name = "unix-time-seconds", .type = KV_ARG_UNIX_TIME, .token = "EXAT", .key_spec = -1},
+    {.name = "unix-time-milliseconds", .type = KV_ARG_UNIX_TIME, .token = "PXAT", .key_spec = -1},
+    {.name = "keepttl", .type = KV_ARG_PURE_TOKEN, .token = "KEEPTTL", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hsetex_5_2[] = {
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "value", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_hsetex_5[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "data",
+     .type = KV_ARG_BLOCK,
+     .key_spec = -1,
+     .flags = KV_ARG_MULTIPLE,
+     .args = args_hsetex_5_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_hsetex[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "key-condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hsetex_2,
+     .arg_count = 2},
+    {.name = "condition",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hsetex_3,
+     .arg_count = 2},
+    {.name = "expiration",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_hsetex_4,
+     .arg_count = 5},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_hsetex_5,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_hsetnx[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "field", .type = KV_ARG_STRING, .key_spec = -1},
@@ -129,6 +410,21 @@ static const struct kv_command_arg args_hsetnx[] = {
 static const struct kv_command_arg args_hstrlen[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "field", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_httl_2[] = {
+    {.name = "numfields", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "field", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_httl[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "fields",
+     .type = KV_ARG_BLOCK,
+     .token = "FIELDS",
+     .key_spec = -1,
+     .args = args_httl_2,
+     .arg_count = 2},
 };
 
 static const struct kv_command_arg args_hvals[] = {
@@ -148,6 +444,24 @@ const struct kv_command_docs kv_command_docs_hash[] = {
      .complexity = "O(1)",
      .args = args_hexists,
      .arg_count = 2},
+    {.summary = "Gives fields of a hash a time to live in seconds",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hexpire,
+     .arg_count = 4},
+    {.summary = "Sets the second at which fields of a hash expire",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hexpireat,
+     .arg_count = 4},
+    {.summary = "Returns the second at which fields of a hash expire",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hexpiretime,
+     .arg_count = 2},
     {.summary = "Returns the value under a field of a hash",
      .since = "2.0.0",
      .group = "hash",
@@ -160,6 +474,18 @@ const struct kv_command_docs kv_command_docs_hash[] = {
      .complexity = "O(N) where N is the size of the hash",
      .args = args_hgetall,
      .arg_count = 1},
+    {.summary = "Returns values under fields of a hash and removes the fields",
+     .since = "8.0.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hgetdel,
+     .arg_count = 2},
+    {.summary = "Returns values under fields of a hash and changes the fields' times to live",
+     .since = "8.0.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hgetex,
+     .arg_count = 3},
     {.summary = "Adds an integer to the number under a field of a hash",
      .since = "2.0.0",
      .group = "hash",
@@ -199,6 +525,36 @@ const struct kv_command_docs kv_command_docs_hash[] = {
      .flags = KV_DOC_DEPRECATED,
      .args = args_hmset,
      .arg_count = 2},
+    {.summary = "Takes the times to live of fields of a hash away",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hpersist,
+     .arg_count = 2},
+    {.summary = "Gives fields of a hash a time to live in milliseconds",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hpexpire,
+     .arg_count = 4},
+    {.summary = "Sets the millisecond at which fields of a hash expire",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hpexpireat,
+     .arg_count = 4},
+    {.summary = "Returns the millisecond at which fields of a hash expire",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hpexpiretime,
+     .arg_count = 2},
+    {.summary = "Returns how many milliseconds fields of a hash have left",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hpttl,
+     .arg_count = 2},
     {.summary = "Returns random fields of a hash",
      .since = "6.2.0",
      .group = "hash",
@@ -217,6 +573,12 @@ const struct kv_command_docs kv_command_docs_hash[] = {
      .complexity = "O(N) where N is the number of fields named",
      .args = args_hset,
      .arg_count = 2},
+    {.summary = "Stores values under fields of a hash with a condition and a time to live",
+     .since = "8.0.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_hsetex,
+     .arg_count = 5},
     {.summary = "Stores a value under a field of a hash that is not there yet",
      .since = "2.0.0",
      .group = "hash",
@@ -228,6 +590,12 @@ const struct kv_command_docs kv_command_docs_hash[] = {
      .group = "hash",
      .complexity = "O(1)",
      .args = args_hstrlen,
+     .arg_count = 2},
+    {.summary = "Returns how many seconds fields of a hash have left",
+     .since = "7.4.0",
+     .group = "hash",
+     .complexity = "O(N) where N is the number of fields named",
+     .args = args_httl,
      .arg_count = 2},
     {.summary = "Returns the values of all fields of a hash",
      .since = "2.0.0",

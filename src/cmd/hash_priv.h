@@ -1,4 +1,5 @@
-/* What the hash commands share. Implemented in hash.c. Worker's thread, inside a call. */
+/* What the hash commands share. Implemented in hash.c and hash_expire.c. Worker's thread, inside a
+ * call. */
 #ifndef KV_CMD_HASH_PRIV_H
 #define KV_CMD_HASH_PRIV_H
 
@@ -35,6 +36,15 @@ KV_INLINE bool kv_hash_write(struct kv_call *call, struct kv_entry **e)
     return kv_hash_take(call, e);
 }
 
+/* Likewise for a command that replies what it changes: it counts as a hit or a miss. */
+KV_INLINE bool kv_hash_read_write(struct kv_call *call, struct kv_entry **e)
+{
+    struct kv_store_stats *stats = call->view.stats;
+    bool right = kv_hash_write(call, e);
+    kv_stat_add(right && *e == NULL ? &stats->misses : &stats->hits, 1);
+    return right;
+}
+
 KV_INLINE bool kv_hash_is_empty(const struct kv_hash *h)
 {
     return h->list == NULL && h->dict == NULL;
@@ -52,5 +62,48 @@ void kv_hash_propagate_hidden(struct kv_call *call, struct kv_slice name);
 
 /* "ERR wrong number of arguments for 'hset' command" */
 void kv_hash_arity_error(struct kv_call *call);
+
+/* --- fields and due times: hash_expire.c --- */
+
+/* The names of "FIELDS n name ...". */
+struct kv_hash_fields {
+    const struct kv_slice *names;
+    size_t count;
+    int next; /* argument behind them */
+};
+
+/* Error texts that families of commands have of their own. */
+struct kv_hash_words {
+    const char *missing;   /* no FIELDS there */
+    const char *bad_count; /* n is no positive integer */
+    const char *mismatch;  /* fewer than n names follow */
+};
+
+/* Reads the fields at argument `arg`; false: an error is replied. */
+bool kv_hash_fields_at(struct kv_call *call, int arg, const struct kv_hash_words *words,
+                       struct kv_hash_fields *f) KV_MUST_CHECK;
+
+/* Argument as a moment: a non-negative number of units from base_ms on, in ms of Unix time. False:
+ * an error is replied. */
+bool kv_hash_moment(struct kv_call *call, int arg, int64_t unit_ms, int64_t base_ms,
+                    int64_t *when_ms) KV_MUST_CHECK;
+
+/* Those of the fields that a command changes. */
+struct kv_hash_chosen {
+    struct kv_slice *names; /* room for all of them */
+    size_t count;
+    uint32_t *first; /* index of the first field of the same name */
+};
+
+/* False: no memory, which is replied. */
+bool kv_hash_chosen_init(struct kv_call *call, const struct kv_hash_fields *f,
+                         struct kv_hash_chosen *c) KV_MUST_CHECK;
+
+/* Gives the chosen fields, which are there, a due time or takes it away (KV_NOT_DUE); or removes
+ * them. Announces and propagates; the caller replies. */
+enum kv_err kv_hash_apply_due(struct kv_call *call, struct kv_entry **e,
+                              const struct kv_hash_chosen *c, int64_t due) KV_MUST_CHECK;
+enum kv_err kv_hash_apply_delete(struct kv_call *call, struct kv_entry **e,
+                                 const struct kv_hash_chosen *c) KV_MUST_CHECK;
 
 #endif

@@ -87,6 +87,10 @@ int64_t kv_entry_member_due(const struct kv_entry *e);
 enum kv_err kv_store_register_due(struct kv_view *v, const struct kv_key *k, struct kv_entry *e,
                                   int64_t due) KV_MUST_CHECK;
 
+/* Brings the record of a collection that can hold due times to the true time, for those who would
+ * rather not wait for the slice that finds it too early. */
+void kv_store_refresh_due(struct kv_view *v, const struct kv_key *k, struct kv_entry *e);
+
 /* Removes due members, at most `limit`, announcing them (events hexpired, sexpired, zexpired); the
  * key goes with its last member (event del), then *e is NULL. Returns how many. Not in a view that
  * keeps due entries. Pointers into the collection are void afterwards. */

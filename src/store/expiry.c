@@ -141,6 +141,11 @@ static void expire_first(struct kv_view *v, struct kv_shard *shard, struct kv_da
     database_count_removed(database, e);
     kv_table_remove(&database->table, k.hash, e);
     kv_time_index_remove(&database->expiry, (uint64_t)when, position);
+    int64_t due = entry_member_due(e);
+    if (KV_UNLIKELY(due != KV_NOT_DUE)) {
+        enum kv_err err = kv_shard_change_member_due(shard, database, k.hash, due, KV_NOT_DUE);
+        KV_ASSERT(err == KV_OK);
+    }
     kv_store_announce_expired(v, shard, &k);
     entry_retire(v, e);
 }

@@ -366,9 +366,11 @@ enum kv_err kv_hash_set_due(struct kv_view *v, const struct kv_key *k, struct kv
 {
     KV_DASSERT(due == KV_NOT_DUE || (due > v->now_ms && due <= KV_EXPIRY_MAX));
     n->done = 0;
-    if (kv_entry_is_large(*e))
-        return set_due_large(v, k, *e, n, due);
-    return kv_hash_packed_set_due(v, k, e, n, due);
+    enum kv_err err = kv_entry_is_large(*e) ? set_due_large(v, k, *e, n, due)
+                                            : kv_hash_packed_set_due(v, k, e, n, due);
+    if (due == KV_NOT_DUE && kv_entry_member_due(*e) != KV_NOT_DUE)
+        kv_store_refresh_due(v, k, *e);
+    return err;
 }
 
 /* --- names in a command --- */

@@ -199,6 +199,14 @@ static void announce_purge(struct kv_view *v, const struct kv_key *k, enum kv_ty
     v->dirty = dirty;
 }
 
+void kv_store_refresh_due(struct kv_view *v, const struct kv_key *k, struct kv_entry *e)
+{
+    int64_t due = first_due(e);
+    /* Without memory the record stays early. */
+    if (due != kv_entry_member_due(e) && change_record(v, k, e, due) != KV_OK)
+        KV_DASSERT(kv_entry_member_due(e) <= due);
+}
+
 uint64_t kv_store_purge_due(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
                             uint64_t limit)
 {
@@ -210,12 +218,8 @@ uint64_t kv_store_purge_due(struct kv_view *v, const struct kv_key *k, struct kv
     while (removed < limit && elements(*e) != 0 && remove_one(v, k, e))
         removed++;
     bool empty = elements(*e) == 0;
-    if (!empty) {
-        int64_t due = first_due(*e);
-        /* Without memory the record stays early. */
-        if (due != kv_entry_member_due(*e) && change_record(v, k, *e, due) != KV_OK)
-            KV_DASSERT(kv_entry_member_due(*e) <= due);
-    }
+    if (!empty)
+        kv_store_refresh_due(v, k, *e);
     if (removed != 0)
         announce_purge(v, k, type);
     if (empty) {

@@ -318,6 +318,11 @@ static uint64_t count_expires(const struct kv_database *database)
     return database->expiry.count;
 }
 
+static uint64_t count_member_expires(const struct kv_database *database)
+{
+    return database->member_due != NULL ? database->member_due->count : 0;
+}
+
 static uint64_t count_table_bytes(const struct kv_database *database)
 {
     return kv_table_memory(&database->table);
@@ -340,6 +345,11 @@ uint64_t kv_store_size(const struct kv_store *s, uint32_t db)
 uint64_t kv_store_expires(const struct kv_store *s, uint32_t db)
 {
     return sum_databases(s, db, count_expires);
+}
+
+uint64_t kv_store_member_expires(const struct kv_store *s, uint32_t db)
+{
+    return sum_databases(s, db, count_member_expires);
 }
 
 uint64_t kv_store_table_memory(const struct kv_store *s, uint32_t db)

@@ -220,6 +220,8 @@ uint32_t kv_store_frequency(const struct kv_view *v, const struct kv_entry *e);
 
 uint64_t kv_store_size(const struct kv_store *s, uint32_t db);    /* [alone] keys, due included */
 uint64_t kv_store_expires(const struct kv_store *s, uint32_t db); /* [alone] keys with expiry */
+/* [alone] Collections whose members have due times, or lost the last one a short time ago. */
+uint64_t kv_store_member_expires(const struct kv_store *s, uint32_t db);
 int64_t kv_store_average_ttl_ms(const struct kv_store *s, uint32_t db,
                                 int64_t now_ms);                        /* [alone] */
 uint64_t kv_store_table_memory(const struct kv_store *s, uint32_t db);  /* [alone] */

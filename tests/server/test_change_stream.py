@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kvik_only
 
 SEED = int(os.environ.get("SEED", "20240817"))
 WRITES = [command for command in load_table()
-          if command.flags & {"write"} and command.group in ("string", "bitmap", "generic")] + \
+          if command.flags & {"write"} and command.group in ("string", "bitmap", "generic", "hash")] + \
     [command for command in load_table() if command.id in ("flushall", "flushdb", "swapdb", "select")]
 RELATIVE = {b"EXPIRE", b"PEXPIRE", b"SETEX", b"PSETEX", b"GETEX", b"INCRBYFLOAT", b"INCREX", b"GETDEL",
             b"GETSET"}

@@ -231,7 +231,7 @@ def argument_shape(arguments):
 
 
 # Arguments of these differ on purpose: options of version 8, or a more exact description.
-NEWER_ARGUMENTS = {b"set", b"bitop", b"client|list", b"client|kill", b"lcs"}
+NEWER_ARGUMENTS = {b"set", b"bitop", b"client|list", b"client|kill", b"lcs", b"hscan"}
 
 
 @pytest.mark.kvik_only
