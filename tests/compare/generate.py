@@ -84,6 +84,16 @@ for name in ("element", "pivot", "member", "field"):
 BY_NAME["by-pattern"] = [b"nosort", b"*", b"k*", b"a*", b"k*->1", b"*->a", b"x"]
 BY_NAME["get-pattern"] = [b"#", b"#", b"*", b"k*", b"k*->1", b"*->a", b"*->", b"x"]
 
+# Pools for arguments of single commands, which win over all others.
+BY_COMMAND = {
+    # What is popped is random unless everything is; and what is drawn must fit into memory.
+    "spop": {"count": [b"1000", b"100", b"0", b"-1", b"x"]},
+    "srandmember": {"count": [b"0", b"1", b"-1", b"3", b"-3", b"100", b"-20", b"x", b"1.5",
+                              b"9223372036854775807", b"-9223372036854775808"]},
+}
+ALWAYS = {("spop", "count")}  # optional arguments that are not left out
+BY_NAME["limit"] = [b"0", b"1", b"2", b"100", b"-1", b"x"]
+
 # Keys that commands of a type use most of the time, so that they find their own type.
 FAMILIES = ["string", "list", "set", "hash", "sorted-set"]
 
@@ -122,6 +132,7 @@ class Generator:
         self.newest = newest
         self.keys = keys
         self.family = None
+        self.current = None
         self.commands = commands
         self.weights = [8 if command.keyed else 1 for command in commands]
         for index, command in enumerate(commands):
@@ -135,6 +146,7 @@ class Generator:
 
     def line(self, command):
         """One command line, mostly valid."""
+        self.current = command.id
         words = [self.spelled(word) for word in command.words]
         arguments = self.arguments(command)
         roll = self.random.random()
@@ -201,6 +213,8 @@ class Generator:
     def left_out(self, spec):
         if version(spec.get("since", "0")) > self.newest:
             return True
+        if (self.current, spec["name"]) in ALWAYS:
+            return False
         return spec.get("optional", False) and self.random.random() < 0.6
 
     def token(self, text):
@@ -232,6 +246,9 @@ class Generator:
             if self.family is not None and roll < 0.75:
                 return choice(self.keys[self.family::len(FAMILIES)])
             return choice(self.keys)
+        own = BY_COMMAND.get(self.current, {}).get(name)
+        if own is not None:
+            return choice(own)
         if name in BY_NAME and roll < 0.94:
             word = choice(BY_NAME[name])
             if name == "offset" and self.random.random() < 0.15:
