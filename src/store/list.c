@@ -16,10 +16,20 @@
  */
 #include "store/list.h"
 #include "base/assert.h"
+#include "store/store_priv.h"
 
 static struct kv_list_limit limit_of(const struct kv_view *v)
 {
     return kv_list_limit(kv_store_limits(v->store)->list_max_listpack_size);
+}
+
+/* Around a change of a large list: counts its bytes to the database. The short way of
+ * kv_store_large_begin and _end for one encoding. */
+KV_INLINE void count_change(struct kv_view *v, const struct kv_key *k, const struct kv_list *l,
+                            struct kv_footprint before)
+{
+    struct kv_database *database = shard_database(shard_of(v->store, k->hash), v->db);
+    database_count(database, KV_TYPE_LIST, before, kv_list_footprint(l));
 }
 
 /* --- reading --- */
@@ -95,15 +105,15 @@ static void settle_large(struct kv_view *v, const struct kv_key *k, struct kv_en
     if (len > limit.bytes / 2 || l->count > KV_MAX(limit.items / 2, 1u))
         return;
     /* The old value goes before the bytes of the new one can be written. */
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_list_footprint(l);
     struct kv_list_node *node = kv_list_detach_only(l);
-    kv_store_large_end(v, k, *e, before);
+    count_change(v, k, l, before);
     enum kv_err err =
         kv_store_put_bytes(v, k, e, KV_TYPE_LIST, KV_ENC_LISTPACK, len, KV_KEEP_EXPIRY, &bytes);
     if (err != KV_OK) {
-        before = kv_store_large_begin(*e);
+        before = kv_list_footprint(l);
         kv_list_attach_only(l, node);
-        kv_store_large_end(v, k, *e, before);
+        count_change(v, k, l, before);
         return;
     }
     memcpy(bytes, kv_list_packed(node), len);
@@ -161,9 +171,10 @@ static enum kv_err push_all(struct kv_list *l, enum kv_list_end end, const struc
 static enum kv_err push_large(struct kv_view *v, const struct kv_key *k, struct kv_entry *e,
                               enum kv_list_end end, const struct kv_slice *items, size_t count)
 {
-    struct kv_footprint before = kv_store_large_begin(e);
-    enum kv_err err = push_all(kv_entry_large(e), end, items, count, limit_of(v));
-    kv_store_large_end(v, k, e, before);
+    struct kv_list *l = kv_entry_large(e);
+    struct kv_footprint before = kv_list_footprint(l);
+    enum kv_err err = push_all(l, end, items, count, limit_of(v));
+    count_change(v, k, l, before);
     return err;
 }
 
@@ -280,9 +291,10 @@ enum kv_err kv_store_list_drop(struct kv_view *v, const struct kv_key *k, struct
         return KV_OK;
     if (!kv_entry_is_large(*e))
         return drop_packed(v, k, e, end, count);
-    struct kv_footprint before = kv_store_large_begin(*e);
-    kv_list_drop(kv_entry_large(*e), end, count);
-    kv_store_large_end(v, k, *e, before);
+    struct kv_list *l = kv_entry_large(*e);
+    struct kv_footprint before = kv_list_footprint(l);
+    kv_list_drop(l, end, count);
+    count_change(v, k, l, before);
     settle_large(v, k, e);
     return KV_OK;
 }
@@ -390,9 +402,10 @@ enum kv_err kv_store_list_turn(struct kv_view *v, const struct kv_key *k, struct
         turn_packed(*e, from_end, to_end, &b);
         return KV_OK;
     }
-    struct kv_footprint before = kv_store_large_begin(*e);
-    enum kv_err err = turn_large(kv_entry_large(*e), from_end, to_end, items, count, limit_of(v));
-    kv_store_large_end(v, k, *e, before);
+    struct kv_list *l = kv_entry_large(*e);
+    struct kv_footprint before = kv_list_footprint(l);
+    enum kv_err err = turn_large(l, from_end, to_end, items, count, limit_of(v));
+    count_change(v, k, l, before);
     return err;
 }
 
@@ -435,9 +448,10 @@ static enum kv_err change_middle(struct kv_view *v, const struct kv_key *k, stru
     size_t len;
     kv_needle_init(&n, item);
     if (kv_entry_is_large(*e)) {
-        struct kv_footprint before = kv_store_large_begin(*e);
-        enum kv_err err = change_large(kv_entry_large(*e), index, way, &n, limit_of(v));
-        kv_store_large_end(v, k, *e, before);
+        struct kv_list *l = kv_entry_large(*e);
+        struct kv_footprint before = kv_list_footprint(l);
+        enum kv_err err = change_large(l, index, way, &n, limit_of(v));
+        count_change(v, k, l, before);
         return err;
     }
     uint8_t *list = kv_entry_bytes(*e, &len);
@@ -556,7 +570,7 @@ enum kv_err kv_store_list_remove(struct kv_view *v, const struct kv_key *k, stru
     struct kv_list *l = kv_entry_large(*e);
     struct kv_list_limit node_limit = limit_of(v);
     enum kv_list_end towards = from == KV_LIST_HEAD ? KV_LIST_TAIL : KV_LIST_HEAD;
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_list_footprint(l);
     struct kv_list_pos p = kv_list_seek(l, from == KV_LIST_HEAD ? 0 : -1);
     while (p.node != NULL && (limit == 0 || *removed < limit)) {
         if (kv_needle_is_at(&n, p.at)) {
@@ -566,7 +580,7 @@ enum kv_err kv_store_list_remove(struct kv_view *v, const struct kv_key *k, stru
             p = towards == KV_LIST_TAIL ? kv_list_next(p) : kv_list_prev(p);
         }
     }
-    kv_store_large_end(v, k, *e, before);
+    count_change(v, k, l, before);
     if (*removed != 0)
         settle_large(v, k, e);
     return KV_OK;
@@ -603,10 +617,10 @@ enum kv_err kv_store_list_trim(struct kv_view *v, const struct kv_key *k, struct
     if (!kv_entry_is_large(*e))
         return trim_packed(v, k, e, first, count, arena);
     struct kv_list *l = kv_entry_large(*e);
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_list_footprint(l);
     kv_list_drop(l, KV_LIST_TAIL, have - first - count);
     kv_list_drop(l, KV_LIST_HEAD, first);
-    kv_store_large_end(v, k, *e, before);
+    count_change(v, k, l, before);
     settle_large(v, k, e);
     return KV_OK;
 }
