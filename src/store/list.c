@@ -284,6 +284,21 @@ static enum kv_err drop_packed(struct kv_view *v, const struct kv_key *k, struct
     return err;
 }
 
+static void free_list(void *list)
+{
+    kv_list_free(list);
+}
+
+/* Many nodes are freed beside the work, when somebody does that. */
+static void drop_large(struct kv_view *v, struct kv_list *l, enum kv_list_end end, uint64_t count)
+{
+    const struct kv_store_hooks *hooks = &v->store->hooks;
+    struct kv_list *cut = hooks->free_later != NULL ? kv_list_cut(l, end, &count) : NULL;
+    if (KV_UNLIKELY(cut != NULL))
+        hooks->free_later(v, free_list, cut);
+    kv_list_drop(l, end, count);
+}
+
 enum kv_err kv_store_list_drop(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
                                enum kv_list_end end, uint64_t count)
 {
@@ -293,7 +308,7 @@ enum kv_err kv_store_list_drop(struct kv_view *v, const struct kv_key *k, struct
         return drop_packed(v, k, e, end, count);
     struct kv_list *l = kv_entry_large(*e);
     struct kv_footprint before = kv_list_footprint(l);
-    kv_list_drop(l, end, count);
+    drop_large(v, l, end, count);
     count_change(v, k, l, before);
     settle_large(v, k, e);
     return KV_OK;
@@ -618,8 +633,8 @@ enum kv_err kv_store_list_trim(struct kv_view *v, const struct kv_key *k, struct
         return trim_packed(v, k, e, first, count, arena);
     struct kv_list *l = kv_entry_large(*e);
     struct kv_footprint before = kv_list_footprint(l);
-    kv_list_drop(l, KV_LIST_TAIL, have - first - count);
-    kv_list_drop(l, KV_LIST_HEAD, first);
+    drop_large(v, l, KV_LIST_TAIL, have - first - count);
+    drop_large(v, l, KV_LIST_HEAD, first);
     count_change(v, k, l, before);
     settle_large(v, k, e);
     return KV_OK;

@@ -25,6 +25,7 @@
 #define SHARED_MAX ((size_t)65536) /* bytes of a block with more than one item */
 #define SHRINK_FACTOR 4u           /* a block with less than this part in use is halved */
 #define SAFE_BYTES 8192u           /* of a node whose items are counted */
+#define CUT_NODES 64u              /* fewer are freed at once */
 #define ITEMS_MAX 32767u           /* per node, whatever the directive says */
 
 static_assert(HEADER == 24, "240 items of 32 bytes fit into 8 KiB");
@@ -423,6 +424,62 @@ void kv_list_drop(struct kv_list *l, enum kv_list_end end, uint64_t items)
         items -= node->count;
         drop_node(l, node);
     }
+}
+
+static struct kv_list_node *inwards(const struct kv_list_node *node, enum kv_list_end end)
+{
+    return end == KV_LIST_HEAD ? node->next : node->prev;
+}
+
+/* Sums up nodes from an end on: as long as all their items are among the first `items` (inner
+ * false), or until those are reached (inner true). Returns the node behind them. */
+static struct kv_list_node *sum_nodes(const struct kv_list *l, enum kv_list_end end, uint64_t items,
+                                      bool inner, struct kv_list *sum)
+{
+    struct kv_list_node *node = end == KV_LIST_HEAD ? l->head : l->tail;
+    while (node != NULL && (inner ? sum->count < items : sum->count + node->count <= items)) {
+        count_in(sum, node);
+        node = inwards(node, end);
+    }
+    return node;
+}
+
+struct kv_list *kv_list_cut(struct kv_list *l, enum kv_list_end end, uint64_t *items)
+{
+    enum kv_list_end other = end == KV_LIST_HEAD ? KV_LIST_TAIL : KV_LIST_HEAD;
+    struct kv_list part = {0};
+    struct kv_list_node *last, *first = end == KV_LIST_HEAD ? l->head : l->tail;
+    if (l->node_count < CUT_NODES || *items >= l->count)
+        return NULL;
+    uint64_t kept = l->count - *items;
+    if (kept < *items) {
+        /* The node behind what is kept is the innermost one that goes. */
+        last = sum_nodes(l, other, kept, true, &part);
+        part.count = l->count - part.count;
+        part.node_count = l->node_count - part.node_count;
+        part.block_bytes = l->block_bytes - part.block_bytes;
+        part.used_bytes = l->used_bytes - part.used_bytes;
+    } else {
+        last = sum_nodes(l, end, *items, false, &part);
+        last = last == NULL ? NULL : inwards(last, other);
+    }
+    struct kv_list *cut = part.node_count >= CUT_NODES ? kv_list_create() : NULL;
+    if (cut == NULL)
+        return NULL;
+    struct kv_list_node *edge = inwards(last, end);
+    KV_ASSERT(edge != NULL);
+    *cut = part;
+    cut->head = end == KV_LIST_HEAD ? first : last;
+    cut->tail = end == KV_LIST_HEAD ? last : first;
+    *(end == KV_LIST_HEAD ? &l->head : &l->tail) = edge;
+    *(end == KV_LIST_HEAD ? &edge->prev : &edge->next) = NULL;
+    *(end == KV_LIST_HEAD ? &last->next : &last->prev) = NULL;
+    l->count -= part.count;
+    l->node_count -= part.node_count;
+    l->block_bytes -= part.block_bytes;
+    l->used_bytes -= part.used_bytes;
+    *items -= part.count;
+    return cut;
 }
 
 /* --- the middle --- */

@@ -119,6 +119,11 @@ enum kv_err kv_list_push(struct kv_list *l, enum kv_list_end end, const struct k
 /* Removes items from an end: as many as there are at most. */
 void kv_list_drop(struct kv_list *l, enum kv_list_end end, uint64_t items) KV_HOT;
 
+/* Takes the nodes of which all items would be dropped into a list of its own, for somebody to free
+ * it later: what takes long is then one walk over the nodes on the shorter side. *items becomes
+ * what is still to be dropped. NULL: there are few, or no memory for that list. */
+struct kv_list *kv_list_cut(struct kv_list *l, enum kv_list_end end, uint64_t *items);
+
 /* Puts an item before the one at p, or behind it. */
 enum kv_err kv_list_insert(struct kv_list *l, struct kv_list_pos p, bool behind,
                            const struct kv_needle *n, struct kv_list_limit limit) KV_MUST_CHECK;

@@ -279,6 +279,46 @@ START_TEST(a_packed_list_becomes_nodes_and_one_node_a_packed_list)
 }
 END_TEST
 
+START_TEST(a_cut_takes_all_that_a_drop_would)
+{
+    kv_mem_init();
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("list_cut"));
+    struct kv_list_limit limit = kv_list_limit(3);
+    for (unsigned round = 0; round < 60; round++) {
+        struct kv_list *l = kv_list_create();
+        struct kv_needle n;
+        unsigned count = 1 + (unsigned)kv_random_below(&r, 2000);
+        for (unsigned i = 0; i < count; i++) {
+            needle_of(&n, i, 1);
+            ck_assert_int_eq(kv_list_push(l, KV_LIST_TAIL, &n, limit), KV_OK);
+        }
+        enum kv_list_end end = (enum kv_list_end)kv_random_below(&r, 2);
+        uint64_t dropped = kv_random_below(&r, count + 10);
+        uint64_t items = dropped;
+        struct kv_list *cut = kv_list_cut(l, end, &items);
+        kv_list_check(l);
+        if (cut != NULL) {
+            kv_list_check(cut);
+            ck_assert_uint_eq(cut->count + items, dropped);
+            ck_assert_uint_lt(items, 3);
+            kv_list_free(cut);
+        } else {
+            ck_assert(count < 64 * 3 || dropped < 66 * 3 || dropped >= count);
+        }
+        kv_list_drop(l, end, items);
+        kv_list_check(l);
+        ck_assert_uint_eq(l->count, dropped >= count ? 0 : count - dropped);
+        if (l->count != 0) {
+            needle_of(&n, end == KV_LIST_HEAD ? (unsigned)dropped : 0, 1);
+            ck_assert(kv_needle_is_at(&n, kv_list_seek(l, 0).at));
+        }
+        kv_list_free(l);
+    }
+    ck_assert_int_eq(kv_mem_used_total(), 0);
+}
+END_TEST
+
 #ifdef KV_DEBUG
 START_TEST(a_failure_changes_no_item)
 {
@@ -339,6 +379,7 @@ int main(void)
     unit_add(&u, a_queue_stays_small);
     unit_add(&u, removing_most_items_joins_what_is_left);
     unit_add(&u, a_packed_list_becomes_nodes_and_one_node_a_packed_list);
+    unit_add(&u, a_cut_takes_all_that_a_drop_would);
 #ifdef KV_DEBUG
     unit_add(&u, a_failure_changes_no_item);
 #endif
