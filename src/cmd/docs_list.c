@@ -6,6 +6,120 @@
 
 #include "cmd/docs_table.h"
 
+static const struct kv_command_arg args_blmove_3[] = {
+    {.name = "left", .type = KV_ARG_PURE_TOKEN, .token = "LEFT", .key_spec = -1},
+    {.name = "right", .type = KV_ARG_PURE_TOKEN, .token = "RIGHT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmove_4[] = {
+    {.name = "left", .type = KV_ARG_PURE_TOKEN, .token = "LEFT", .key_spec = -1},
+    {.name = "right", .type = KV_ARG_PURE_TOKEN, .token = "RIGHT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmove[] = {
+    {.name = "source", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "destination", .type = KV_ARG_KEY, .key_spec = 1},
+    {.name = "wherefrom",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_blmove_3,
+     .arg_count = 2},
+    {.name = "whereto",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_blmove_4,
+     .arg_count = 2},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmovem_3[] = {
+    {.name = "left", .type = KV_ARG_PURE_TOKEN, .token = "LEFT", .key_spec = -1},
+    {.name = "right", .type = KV_ARG_PURE_TOKEN, .token = "RIGHT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmovem_4[] = {
+    {.name = "left", .type = KV_ARG_PURE_TOKEN, .token = "LEFT", .key_spec = -1},
+    {.name = "right", .type = KV_ARG_PURE_TOKEN, .token = "RIGHT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmovem_6_1[] = {
+    {.name = "count", .type = KV_ARG_INTEGER, .token = "COUNT", .key_spec = -1},
+    {.name = "exactly", .type = KV_ARG_INTEGER, .token = "EXACTLY", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmovem_6_2[] = {
+    {.name = "obo", .type = KV_ARG_PURE_TOKEN, .token = "OBO", .key_spec = -1},
+    {.name = "bulk", .type = KV_ARG_PURE_TOKEN, .token = "BULK", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmovem_6[] = {
+    {.name = "selector",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_blmovem_6_1,
+     .arg_count = 2},
+    {.name = "ordering",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_blmovem_6_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_blmovem[] = {
+    {.name = "source", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "destination", .type = KV_ARG_KEY, .key_spec = 1},
+    {.name = "wherefrom",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_blmovem_3,
+     .arg_count = 2},
+    {.name = "whereto",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_blmovem_4,
+     .arg_count = 2},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+    {.name = "how-many",
+     .type = KV_ARG_BLOCK,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_blmovem_6,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_blmpop_4[] = {
+    {.name = "left", .type = KV_ARG_PURE_TOKEN, .token = "LEFT", .key_spec = -1},
+    {.name = "right", .type = KV_ARG_PURE_TOKEN, .token = "RIGHT", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_blmpop[] = {
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "where", .type = KV_ARG_ONEOF, .key_spec = -1, .args = args_blmpop_4, .arg_count = 2},
+    {.name = "count",
+     .type = KV_ARG_INTEGER,
+     .token = "COUNT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_blpop[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_brpop[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_brpoplpush[] = {
+    {.name = "source", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "destination", .type = KV_ARG_KEY, .key_spec = 1},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+};
+
 static const struct kv_command_arg args_lindex[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "index", .type = KV_ARG_INTEGER, .key_spec = -1},
@@ -206,6 +320,47 @@ static const struct kv_command_arg args_rpushx[] = {
 };
 
 const struct kv_command_docs kv_command_docs_list[] = {
+    {.summary = "Takes an element from one list and adds it to another, waiting until there is one",
+     .since = "6.2.0",
+     .group = "list",
+     .complexity = "O(1)",
+     .args = args_blmove,
+     .arg_count = 5},
+    {.summary = "Takes several elements from one list and adds them to another, waiting until "
+                "there are enough",
+     .since = "8.10.0",
+     .group = "list",
+     .complexity = "O(N) where N is the number of elements moved",
+     .args = args_blmovem,
+     .arg_count = 6},
+    {.summary = "Takes elements from the first list among several keys, waiting until there is one",
+     .since = "7.0.0",
+     .group = "list",
+     .complexity = "O(N+M) where N is the number of keys and M the number of elements taken",
+     .args = args_blmpop,
+     .arg_count = 5},
+    {.summary = "Takes the first element of a list, waiting until one of several lists has one",
+     .since = "2.0.0",
+     .group = "list",
+     .complexity = "O(N) where N is the number of keys",
+     .args = args_blpop,
+     .arg_count = 2},
+    {.summary = "Takes the last element of a list, waiting until one of several lists has one",
+     .since = "2.0.0",
+     .group = "list",
+     .complexity = "O(N) where N is the number of keys",
+     .args = args_brpop,
+     .arg_count = 2},
+    {.summary = "Takes the last element of a list and puts it before the first of another, waiting "
+                "until there is one",
+     .since = "2.2.0",
+     .group = "list",
+     .complexity = "O(1)",
+     .deprecated_since = "6.2.0",
+     .replaced_by = "`BLMOVE` with the `RIGHT` and `LEFT` arguments",
+     .flags = KV_DOC_DEPRECATED,
+     .args = args_brpoplpush,
+     .arg_count = 3},
     {.summary = "Returns the element of a list at an index",
      .since = "1.0.0",
      .group = "list",
