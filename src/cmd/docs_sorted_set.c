@@ -6,6 +6,33 @@
 
 #include "cmd/docs_table.h"
 
+static const struct kv_command_arg args_bzmpop_4[] = {
+    {.name = "min", .type = KV_ARG_PURE_TOKEN, .token = "MIN", .key_spec = -1},
+    {.name = "max", .type = KV_ARG_PURE_TOKEN, .token = "MAX", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_bzmpop[] = {
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "where", .type = KV_ARG_ONEOF, .key_spec = -1, .args = args_bzmpop_4, .arg_count = 2},
+    {.name = "count",
+     .type = KV_ARG_INTEGER,
+     .token = "COUNT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_bzpopmax[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_bzpopmin[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
+    {.name = "timeout", .type = KV_ARG_DOUBLE, .key_spec = -1},
+};
+
 static const struct kv_command_arg args_zadd_2[] = {
     {.name = "nx", .type = KV_ARG_PURE_TOKEN, .token = "NX", .key_spec = -1},
     {.name = "xx", .type = KV_ARG_PURE_TOKEN, .token = "XX", .key_spec = -1},
@@ -707,6 +734,28 @@ static const struct kv_command_arg args_zunionstore[] = {
 };
 
 const struct kv_command_docs kv_command_docs_sorted_set[] = {
+    {.summary = "Takes members with the lowest or highest scores from the first sorted set among "
+                "several keys, waiting until there is one",
+     .since = "7.0.0",
+     .group = "sorted-set",
+     .complexity = "O(K)+O(M*log(N)) where K is the number of keys, N the number of members and M "
+                   "how many are taken",
+     .args = args_bzmpop,
+     .arg_count = 5},
+    {.summary = "Takes the member with the highest score, waiting until one of several sorted sets "
+                "has one",
+     .since = "5.0.0",
+     .group = "sorted-set",
+     .complexity = "O(N+log(M)) where N is the number of keys and M the number of members",
+     .args = args_bzpopmax,
+     .arg_count = 2},
+    {.summary =
+         "Takes the member with the lowest score, waiting until one of several sorted sets has one",
+     .since = "5.0.0",
+     .group = "sorted-set",
+     .complexity = "O(N+log(M)) where N is the number of keys and M the number of members",
+     .args = args_bzpopmin,
+     .arg_count = 2},
     {.summary = "Adds members to a sorted set, or gives them other scores",
      .since = "1.2.0",
      .group = "sorted-set",

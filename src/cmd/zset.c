@@ -48,6 +48,8 @@ void kv_zset_reply_score(struct kv_call *call, const struct kv_ranked *m)
 
 void kv_zset_reply_header(struct kv_call *call, uint64_t count, enum kv_zset_form form)
 {
+    if (form == KV_ZSET_BARE)
+        return;
     bool flat = form == KV_ZSET_FLAT || (form == KV_ZSET_SCORES && call->out->resp == 2);
     kv_reply_array(call->out, flat ? 2 * count : count);
 }

@@ -53,6 +53,7 @@ enum kv_zset_form {
     KV_ZSET_SCORES, /* names and scores: flat in RESP2, pairs in RESP3 */
     KV_ZSET_FLAT,
     KV_ZSET_PAIRS,
+    KV_ZSET_BARE, /* flat, the header being the caller's */
 };
 
 /* Replies members of a walk, `count` of them, which are there. */

@@ -272,6 +272,9 @@ bool kv_client_interest(struct kv_client *c, bool read, bool write)
         return true;
     /* Never none at all: the end of a peer whose client waits (CLIENT PAUSE) is still reported. */
     uint32_t interest = KV_IO_HANGUP | (read ? KV_IO_READ : 0u) | (write ? KV_IO_WRITE : 0u);
+    /* Who may wait for long is not to wait for somebody who has gone. */
+    if (!read && c->flags & (KV_CLIENT_BLOCKED | KV_CLIENT_PAUSED))
+        interest |= KV_IO_END;
     if (kv_loop_set(c->worker->loop, &c->io, interest) == KV_OK)
         return true;
     kv_client_close_soon(c);

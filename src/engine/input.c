@@ -348,7 +348,8 @@ static void handle_events(struct kv_client *c, uint32_t events)
         kv_client_readable(c);
     else if (events & KV_IO_HANGUP)
         kv_client_close_soon(c);
-    if (events & KV_IO_HANGUP && c->flags & SUSPENDED)
+    if ((events & KV_IO_HANGUP && c->flags & SUSPENDED) ||
+        (events & KV_IO_END && c->flags & (KV_CLIENT_BLOCKED | KV_CLIENT_PAUSED)))
         kv_client_close_soon(c);
 }
 

@@ -88,7 +88,7 @@ const char *kv_loop_name(const struct kv_loop *l)
 enum kv_err kv_loop_set(struct kv_loop *l, struct kv_io *io, uint32_t interest)
 {
     KV_ASSERT(io->fd >= 0);
-    KV_ASSERT(interest <= (KV_IO_READ | KV_IO_WRITE | KV_IO_HANGUP));
+    KV_ASSERT(interest <= (KV_IO_READ | KV_IO_WRITE | KV_IO_HANGUP | KV_IO_END));
     if (interest == io->interest)
         return KV_OK;
     return l->ops->set(l, io, interest);

@@ -22,6 +22,8 @@ enum kv_io_events {
     KV_IO_WRITE = 2,
     KV_IO_HANGUP = 4, /* both directions are closed or in error: reported with any interest, and
                        * alone to who asks for nothing else */
+    KV_IO_END = 8,    /* the peer sends no more, and what it has sent is still to be read; for who
+                       * does not read now. Again and again while it is asked for. */
 };
 
 typedef void (*kv_io_fn)(struct kv_io *io, uint32_t events);

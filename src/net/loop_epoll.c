@@ -39,6 +39,8 @@ static enum kv_err epoll_set(struct kv_loop *base, struct kv_io *io, uint32_t in
         ev.events |= EPOLLIN;
     if (interest & KV_IO_WRITE)
         ev.events |= EPOLLOUT;
+    if (interest & KV_IO_END)
+        ev.events |= EPOLLRDHUP;
     int op = io->interest == 0 ? EPOLL_CTL_ADD : interest == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
     if (epoll_ctl(l->epoll_fd, op, io->fd, &ev) < 0)
         return KV_ERR_IO;
@@ -95,6 +97,8 @@ static void epoll_run(struct kv_loop *base)
             ready |= KV_IO_READ;
         if (e & EPOLLOUT)
             ready |= KV_IO_WRITE;
+        if (e & EPOLLRDHUP)
+            ready |= KV_IO_END;
         if (e & (EPOLLHUP | EPOLLERR))
             ready |= KV_IO_HANGUP;
         io->fn(io, ready);

@@ -193,7 +193,7 @@ static unsigned poll_mask(uint32_t interest)
 {
     /* The end of the stream comes with POLLIN too; here it forbids the handler's shortcut. */
     return (interest & KV_IO_READ ? POLLIN | POLLRDHUP : 0u) |
-           (interest & KV_IO_WRITE ? POLLOUT : 0u);
+           (interest & KV_IO_WRITE ? POLLOUT : 0u) | (interest & KV_IO_END ? POLLRDHUP : 0u);
 }
 
 static void arm(struct uring_loop *l, struct slot *s)
@@ -276,6 +276,8 @@ static uint8_t events_of(int result)
         ready |= KV_IO_READ;
     if (result & POLLOUT)
         ready |= KV_IO_WRITE;
+    if (result & POLLRDHUP)
+        ready |= KV_IO_END;
     if (result & (POLLHUP | POLLERR | POLLNVAL))
         ready |= KV_IO_HANGUP;
     return ready;
