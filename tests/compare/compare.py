@@ -28,8 +28,8 @@ from raw import Closed, Error, Pairs, Set, encode, parse  # noqa: E402
 DATABASES = (0, 1, 2, 3, 15)
 # How a value of each type is read; sets and hashes in any order.
 READ_VALUE = {
-    b"string": ["GET"], b"list": ["LRANGE", 0, -1], b"set": ["SMEMBERS"], b"hash": ["HGETALL"],
-    b"zset": ["ZRANGE", 0, -1, "WITHSCORES"],
+    b"string": ["GET"], b"list": ["LRANGE", "0", "-1"], b"set": ["SMEMBERS"], b"hash": ["HGETALL"],
+    b"zset": ["ZRANGE", "0", "-1", "WITHSCORES"],
 }
 
 # Limits that make values change their encoding all the time; what a server does not know it refuses.

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from test_list import dataset
+from test_list import assert_dataset, dataset
 
 SCRIPT = r"""
 rpush l 3 1 2 10
@@ -304,7 +304,7 @@ def test_store_replaces_any_type_and_leaves_no_byte(raw):
     assert raw.cmd("LRANGE", "l", 0, -1) == [b"0", b"1", b"2"]
     assert raw.cmd("SORT", "nothere", "STORE", "dst") == 0
     raw.cmd("DEL", "l")
-    assert dataset(raw) == before
+    assert_dataset(raw, before)
 
 
 @pytest.mark.kvik_only
