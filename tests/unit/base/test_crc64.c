@@ -1,0 +1,58 @@
+/* base/crc64.h against a sum worked out bit by bit. */
+#include "base/crc64.h"
+#include "unit.h"
+#include <string.h>
+
+static uint64_t naive(uint64_t crc, const uint8_t *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ UINT64_C(0x95ac9329ac4bc9b5) : crc >> 1;
+    }
+    return crc;
+}
+
+START_TEST(the_check_value_is_right)
+{
+    ck_assert_uint_eq(kv_crc64(0, "123456789", 9), UINT64_C(0xe9c6d914c4b8d9ca));
+    ck_assert_uint_eq(kv_crc64(0, "", 0), 0);
+}
+END_TEST
+
+START_TEST(every_length_and_offset_gives_the_naive_sum)
+{
+    static uint8_t bytes[1100];
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("crc64"));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)kv_random_next(&r);
+    for (size_t len = 0; len < 1024; len++) {
+        size_t at = len % 17;
+        uint64_t start = len % 3 == 0 ? 0 : kv_random_next(&r);
+        ck_assert_uint_eq(kv_crc64(start, bytes + at, len), naive(start, bytes + at, len));
+    }
+}
+END_TEST
+
+START_TEST(a_sum_goes_on_where_it_was_left)
+{
+    static uint8_t bytes[4096];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 7 + i / 256);
+    uint64_t whole = kv_crc64(0, bytes, sizeof(bytes));
+    for (size_t cut = 0; cut < sizeof(bytes); cut += 37)
+        ck_assert_uint_eq(kv_crc64(kv_crc64(0, bytes, cut), bytes + cut, sizeof(bytes) - cut),
+                          whole);
+}
+END_TEST
+
+int main(void)
+{
+    struct unit u;
+    unit_begin(&u, "crc64");
+    unit_add(&u, the_check_value_is_right);
+    unit_add(&u, every_length_and_offset_gives_the_naive_sum);
+    unit_add(&u, a_sum_goes_on_where_it_was_left);
+    return unit_run(&u);
+}
