@@ -22,6 +22,7 @@
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
+#include "store/foreign.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -107,7 +108,7 @@ static void debug_object(struct kv_call *call)
     snprintf(
         text, sizeof(text),
         "Value at:%p refcount:%d encoding:%s serializedlength:%zu lru:%u lru_seconds_idle:%llu",
-        (const void *)e, kv_cmd_references(e), kv_encoding_name(kv_entry_encoding(e)), bytes, clock,
+        (const void *)e, kv_cmd_references(e), kv_entry_encoding_name(e), bytes, clock,
         (unsigned long long)kv_entry_idle_seconds(e, call->view.now_ms));
     kv_reply_status(call->out, text);
 }

@@ -37,6 +37,8 @@
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/engine.h"
+#include "store/foreign.h"
+#include <stdio.h>
 
 #define WINDOW 16         /* keys prefetched together */
 #define SCAN_SLICE 1024   /* entries visited under one lock */
@@ -110,7 +112,10 @@ void kv_cmd_type(struct kv_call *call)
 {
     KV_ASSERT(call->key_count == 1);
     const struct kv_entry *e = kv_cmd_read_untouched(call, &call->keys[0]);
-    kv_reply_status(call->out, e == NULL ? "none" : kv_type_name(kv_entry_type(e)));
+    struct kv_slice name = e == NULL ? KV_SLICE("none") : kv_entry_type_name(e);
+    char text[256];
+    snprintf(text, sizeof(text), "%.*s", (int)name.len, name.ptr);
+    kv_reply_status(call->out, text);
 }
 
 /* --- RENAME, COPY, MOVE --- */
@@ -325,13 +330,20 @@ static bool scan_options(struct kv_call *call, struct scan_walk *w)
     return true;
 }
 
+static bool has_type(const struct kv_entry *e, struct kv_slice name)
+{
+    if (kv_entry_encoding(e) == KV_ENC_FOREIGN)
+        return kv_slice_equal(name, kv_entry_foreign(e).type_name);
+    return kv_slice_is(name, kv_type_name(kv_entry_type(e)));
+}
+
 static void scan_visit(struct kv_entry *e, void *arg)
 {
     struct scan_walk *w = arg;
     w->visited++;
     if (w->failed)
         return;
-    if (w->type.ptr != NULL && !kv_slice_is(w->type, kv_type_name(kv_entry_type(e))))
+    if (w->type.ptr != NULL && !has_type(e, w->type))
         return;
     struct kv_slice key = kv_entry_key(e);
     if (w->pattern.ptr != NULL && !kv_glob_match(w->pattern, key, false))
@@ -486,7 +498,7 @@ void kv_cmd_object_encoding(struct kv_call *call)
 {
     const struct kv_entry *e = object_entry(call);
     if (e != NULL)
-        kv_reply_text(call->out, kv_encoding_name(kv_entry_encoding(e)));
+        kv_reply_text(call->out, kv_entry_encoding_name(e));
 }
 
 void kv_cmd_object_refcount(struct kv_call *call)

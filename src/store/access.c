@@ -121,3 +121,20 @@ uint32_t kv_store_frequency(const struct kv_view *v, const struct kv_entry *e)
     return kv_access_frequency(entry_access(e), access_now_ms(v),
                                v->store->access.lfu_decay_minutes);
 }
+
+void kv_store_set_idle_seconds(const struct kv_view *v, struct kv_entry *e, uint64_t seconds)
+{
+    if (v->store->access.mode == KV_ACCESS_LFU)
+        return;
+    uint64_t ticks = seconds > UINT32_MAX ? ACCESS_TICK_MASK : seconds * 1000 >> ACCESS_TICK_SHIFT;
+    /* The clock goes round: what is older than it can tell is as old as it can tell. */
+    uint32_t oldest = ACCESS_TICK_MASK - ACCESS_BACK_TICKS;
+    uint32_t age = ticks > oldest ? oldest : (uint32_t)ticks;
+    entry_set_access(e, access_of_tick((access_tick(access_now_ms(v)) - age) & ACCESS_TICK_MASK));
+}
+
+void kv_store_set_frequency(const struct kv_view *v, struct kv_entry *e, uint32_t counter)
+{
+    if (v->store->access.mode == KV_ACCESS_LFU)
+        entry_set_access(e, lfu_word(KV_MIN(counter, LFU_COUNTER_MAX), access_now_ms(v)));
+}

@@ -81,6 +81,11 @@ static struct digest value_digest(const struct kv_entry *e)
         struct kv_slice string = kv_entry_string(e, scratch);
         return digest_bytes(string.ptr, string.len, KV_TYPE_STRING);
     }
+    if (kv_entry_encoding(e) == KV_ENC_FOREIGN) {
+        size_t len;
+        const uint8_t *bytes = kv_entry_bytes(e, &len);
+        return digest_bytes(bytes, len, kv_entry_type(e));
+    }
     kv_entry_each_member(e, add_member, &sum);
     return sum.total;
 }

@@ -162,7 +162,7 @@ size_t kv_entry_memory(const struct kv_entry *e)
 
 const char *kv_type_name(enum kv_type type)
 {
-    static const char *const names[] = {"string", "list", "set", "zset", "hash", "stream"};
+    static const char *const names[] = {"string", "list", "set", "zset", "hash", "stream", "other"};
     static_assert(KV_ARRAY_LEN(names) == KV_TYPE_COUNT, "every type has a name");
     KV_ASSERT((unsigned)type < KV_TYPE_COUNT);
     return names[type];
@@ -170,9 +170,8 @@ const char *kv_type_name(enum kv_type type)
 
 const char *kv_encoding_name(enum kv_encoding encoding)
 {
-    static const char *const names[] = {"raw",       "embstr",     "int",
-                                        "listpack",  "listpackex", "intset",
-                                        "quicklist", "hashtable",  "skiplist"};
+    static const char *const names[] = {"raw",    "embstr", "int",       "listpack",  "listpackex",
+                                        "intset", "stream", "quicklist", "hashtable", "skiplist"};
     static_assert(KV_ARRAY_LEN(names) == KV_ENC_COUNT, "every encoding has a name");
     KV_ASSERT((unsigned)encoding < KV_ENC_COUNT);
     return names[encoding];
@@ -441,6 +440,9 @@ static void check_collection(const struct kv_entry *e)
     case KV_ENC_SKIPLIST:
         KV_ASSERT(kv_zset_count(kv_entry_large(e)) != 0);
         kv_zset_check(kv_entry_large(e));
+        return;
+    case KV_ENC_FOREIGN:
+        KV_ASSERT(len > 2 && bytes[1] != 0 && len >= 2u + bytes[1]);
         return;
     default:
         return;

@@ -41,6 +41,8 @@ enum kv_type {
     KV_TYPE_ZSET = 3,
     KV_TYPE_HASH = 4,
     KV_TYPE_STREAM = 5,
+    KV_TYPE_OTHER =
+        6, /* what only the server knew that wrote it: modules' types (store/foreign.h) */
     KV_TYPE_COUNT
 };
 
@@ -52,10 +54,11 @@ enum kv_encoding {
     KV_ENC_LISTPACK = 3,   /* list, set, hash, sorted set: a packed list (ds/packed.h) */
     KV_ENC_LISTPACKEX = 4, /* set, hash, sorted set with due times of members, see below */
     KV_ENC_INTSET = 5,     /* set of integers (ds/intset.h) */
+    KV_ENC_FOREIGN = 6,    /* stream, other: bytes that nobody here understands (store/foreign.h) */
     /* large collections: a structure of src/value behind a pointer */
-    KV_ENC_QUICKLIST = 6, /* list: kv_list */
-    KV_ENC_HASHTABLE = 7, /* set, hash: kv_dict */
-    KV_ENC_SKIPLIST = 8,  /* sorted set: kv_zset */
+    KV_ENC_QUICKLIST = 7, /* list: kv_list */
+    KV_ENC_HASHTABLE = 8, /* set, hash: kv_dict */
+    KV_ENC_SKIPLIST = 9,  /* sorted set: kv_zset */
     KV_ENC_COUNT
 };
 
@@ -166,7 +169,8 @@ size_t kv_entry_memory(const struct kv_entry *e);
 /* Elements of a large collection: members, fields, items. */
 uint64_t kv_entry_elements(const struct kv_entry *e);
 
-/* Names as TYPE and OBJECT ENCODING print them. */
+/* Names as TYPE and OBJECT ENCODING print them; a foreign value says itself what it is
+ * (store/foreign.h). */
 const char *kv_type_name(enum kv_type type);
 const char *kv_encoding_name(enum kv_encoding encoding);
 

@@ -216,6 +216,10 @@ uint64_t kv_entry_idle_seconds(const struct kv_entry *e, int64_t now_ms);
 /* LFU counter, 0 to 255, with its decay until now. */
 uint32_t kv_store_frequency(const struct kv_view *v, const struct kv_entry *e);
 
+/* What a file or RESTORE tells of an entry's use, kept if the store's mode records such a thing. */
+void kv_store_set_idle_seconds(const struct kv_view *v, struct kv_entry *e, uint64_t seconds);
+void kv_store_set_frequency(const struct kv_view *v, struct kv_entry *e, uint32_t counter);
+
 /* --- the whole keyspace --- */
 
 uint64_t kv_store_size(const struct kv_store *s, uint32_t db);    /* [alone] keys, due included */

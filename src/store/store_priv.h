@@ -39,8 +39,8 @@ static_assert(offsetof(struct kv_shard, first.slack_bytes) < KV_CACHE_LINE &&
                   offsetof(struct kv_shard, first.table.count) < KV_CACHE_LINE &&
                   offsetof(struct kv_shard, first.table.depth) < KV_CACHE_LINE,
               "one line is enough");
-static_assert(offsetof(struct kv_shard, first.other_bytes[KV_TYPE_COUNT - 1]) == 2 * KV_CACHE_LINE,
-              "other types need one line more");
+static_assert(offsetof(struct kv_shard, first.other_bytes[KV_TYPE_OTHER - 1]) == 2 * KV_CACHE_LINE,
+              "other types need one line more, but for foreign ones");
 static_assert(sizeof(struct kv_shard) == 4 * KV_CACHE_LINE, "an empty shard costs four lines");
 
 /* Fixed after creation, but for hooks. */
