@@ -1,0 +1,403 @@
+/* The reader of RDB bytes.
+ *
+ * The buffer is a window onto the source: all of it when it is in memory, else BUFFER_BYTES that
+ * are refilled. Taking moves `at` forward; checksum and recording follow when the window moves or
+ * somebody asks, in long runs.
+ *
+ * A string that lies in the window whole is not copied. A larger one is collected in memory of its
+ * own; before that its length is compared with what is left of the source. The length of a
+ * compressed string's text is bounded by that of its bytes: LZF makes at most 264 bytes out of 3.
+ *
+ * Faults: the first one is kept with its offset; everything afterwards fails at once. A fault means
+ * that the source is damaged (KV_ERR_SYNTAX), that reading it failed (KV_ERR_IO) or that memory was
+ * short.
+ */
+#include "base/crc64.h"
+#include "base/number.h"
+#include "persist/rdb_format.h"
+#include "persist/rdb_io.h"
+#include <errno.h>
+#include <liblzf/lzf.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES ((size_t)256 << 10)
+#define STEP_BYTES ((size_t)1 << 20) /* memory taken ahead where the source's end is not known */
+#define LZF_GAIN_MAX 88u             /* bytes out of one */
+
+/* --- life --- */
+
+void kv_rdb_reader_init(struct kv_rdb_reader *r, struct kv_slice bytes)
+{
+    const uint8_t *start = (const uint8_t *)bytes.ptr;
+    *r = (struct kv_rdb_reader){
+        .at = start,
+        .end = start + bytes.len,
+        .start = start,
+        .summed = start,
+        .source_bytes = bytes.len,
+        .fd = -1,
+        .deep = true,
+    };
+}
+
+void kv_rdb_reader_init_fd(struct kv_rdb_reader *r, int fd)
+{
+    struct stat s;
+    KV_ASSERT(fd >= 0);
+    *r = (struct kv_rdb_reader){.source_bytes = UINT64_MAX, .fd = fd, .deep = true};
+    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode))
+        return;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    r->start_offset = at > 0 ? (uint64_t)at : 0;
+    r->source_bytes = (uint64_t)s.st_size;
+}
+
+void kv_rdb_reader_release(struct kv_rdb_reader *r)
+{
+    kv_rdb_bytes_release(&r->buf);
+}
+
+uint64_t kv_rdb_reader_offset(const struct kv_rdb_reader *r)
+{
+    return r->start_offset + (uint64_t)(r->at - r->start);
+}
+
+static void add_to_sum(struct kv_rdb_reader *r)
+{
+    if (r->checksums && r->at != r->summed)
+        r->checksum = kv_crc64(r->checksum, r->summed, (size_t)(r->at - r->summed));
+    r->summed = r->at;
+}
+
+uint64_t kv_rdb_reader_checksum(struct kv_rdb_reader *r)
+{
+    add_to_sum(r);
+    return r->checksum;
+}
+
+/* --- faults --- */
+
+bool kv_rdb_fail(struct kv_rdb_reader *r, enum kv_err err, const char *fmt, ...)
+{
+    va_list args;
+    KV_ASSERT(err != KV_OK);
+    if (r->err != KV_OK)
+        return false;
+    r->err = err;
+    r->fault_offset = kv_rdb_reader_offset(r);
+    va_start(args, fmt);
+    vsnprintf(r->fault, sizeof(r->fault), fmt, args);
+    va_end(args);
+    return false;
+}
+
+bool kv_rdb_fail_memory(struct kv_rdb_reader *r)
+{
+    return kv_rdb_fail(r, KV_ERR_NOMEM, "out of memory");
+}
+
+/* --- recording --- */
+
+static bool add_to_record(struct kv_rdb_reader *r)
+{
+    if (r->record == NULL)
+        return true;
+    bool added = kv_rdb_bytes_append(r->record, r->recorded, (size_t)(r->at - r->recorded));
+    r->recorded = r->at;
+    return added || kv_rdb_fail_memory(r);
+}
+
+void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into)
+{
+    KV_ASSERT(r->record == NULL);
+    r->record = into;
+    r->recorded = r->at;
+}
+
+bool kv_rdb_record_end(struct kv_rdb_reader *r)
+{
+    bool added = add_to_record(r);
+    r->record = NULL;
+    return added && r->err == KV_OK;
+}
+
+/* --- the window --- */
+
+static bool fail_short(struct kv_rdb_reader *r)
+{
+    return KV_RDB_BAD(r, "the data ends too early");
+}
+
+/* Moves the window to `at` and reads until it holds `need` bytes, or up to the source's end. */
+static KV_NOINLINE bool fill(struct kv_rdb_reader *r, size_t need)
+{
+    size_t left = (size_t)(r->end - r->at);
+    KV_DASSERT(r->fd >= 0 && need <= BUFFER_BYTES && left < need);
+    add_to_sum(r);
+    if (!add_to_record(r))
+        return false;
+    if (r->buf.ptr == NULL && !kv_rdb_bytes_reserve(&r->buf, BUFFER_BYTES))
+        return kv_rdb_fail_memory(r);
+    r->start_offset = kv_rdb_reader_offset(r);
+    if (left != 0)
+        memmove(r->buf.ptr, r->at, left);
+    r->start = r->at = r->summed = r->recorded = r->buf.ptr;
+    while (left < need) {
+        ssize_t got = read(r->fd, r->buf.ptr + left, BUFFER_BYTES - left);
+        if (got < 0 && errno == EINTR)
+            continue;
+        r->end = r->buf.ptr + left;
+        if (got < 0)
+            return kv_rdb_fail(r, KV_ERR_IO, "reading failed: %s", strerror(errno));
+        if (got == 0)
+            return fail_short(r);
+        left += (size_t)got;
+    }
+    r->end = r->buf.ptr + left;
+    return true;
+}
+
+/* Makes `need` bytes lie in the window. */
+KV_INLINE bool have(struct kv_rdb_reader *r, size_t need)
+{
+    if (KV_UNLIKELY(r->err != KV_OK))
+        return false;
+    if (KV_LIKELY((size_t)(r->end - r->at) >= need))
+        return true;
+    if (r->fd < 0)
+        return fail_short(r);
+    return fill(r, need);
+}
+
+/* Bytes of the source that are not taken yet. */
+static uint64_t left_of_source(const struct kv_rdb_reader *r)
+{
+    uint64_t offset = kv_rdb_reader_offset(r);
+    return r->source_bytes > offset ? r->source_bytes - offset : 0;
+}
+
+bool kv_rdb_at_end(struct kv_rdb_reader *r)
+{
+    KV_DASSERT(r->at <= r->end);
+    if (r->at < r->end)
+        return false;
+    return r->fd < 0 || r->err != KV_OK || left_of_source(r) == 0;
+}
+
+bool kv_rdb_take(struct kv_rdb_reader *r, void *to, size_t len)
+{
+    uint8_t *out = to;
+    while (len > 0) {
+        size_t step = KV_MIN(len, BUFFER_BYTES);
+        if (r->fd < 0)
+            step = len;
+        if (!have(r, step))
+            return false;
+        memcpy(out, r->at, step);
+        r->at += step;
+        out += step;
+        len -= step;
+    }
+    return r->err == KV_OK;
+}
+
+bool kv_rdb_skip(struct kv_rdb_reader *r, uint64_t len)
+{
+    if (len > left_of_source(r))
+        return fail_short(r);
+    while (len > 0) {
+        size_t step = (size_t)KV_MIN(len, BUFFER_BYTES);
+        if (!have(r, step))
+            return false;
+        r->at += step;
+        len -= step;
+    }
+    return r->err == KV_OK;
+}
+
+/* --- numbers --- */
+
+bool kv_rdb_take_byte(struct kv_rdb_reader *r, uint8_t *out)
+{
+    if (!have(r, 1))
+        return false;
+    *out = *r->at++;
+    return true;
+}
+
+bool kv_rdb_take_uint32(struct kv_rdb_reader *r, uint32_t *out)
+{
+    return kv_rdb_take(r, out, sizeof(*out));
+}
+
+bool kv_rdb_take_uint64(struct kv_rdb_reader *r, uint64_t *out)
+{
+    return kv_rdb_take(r, out, sizeof(*out));
+}
+
+bool kv_rdb_take_double(struct kv_rdb_reader *r, double *out)
+{
+    return kv_rdb_take(r, out, sizeof(*out));
+}
+
+/* A length, or (*special) which of enum kv_rdb_special follows. */
+static bool take_head(struct kv_rdb_reader *r, uint64_t *out, bool *special)
+{
+    if (!have(r, 1))
+        return false;
+    uint8_t head = r->at[0];
+    size_t bytes;
+    *special = false;
+    switch (head >> 6) {
+    case KV_RDB_LEN_6:
+        r->at++;
+        *out = head & 0x3f;
+        return true;
+    case KV_RDB_LEN_14:
+        if (!have(r, 2))
+            return false;
+        *out = (uint64_t)(r->at[0] & 0x3f) << 8 | r->at[1];
+        r->at += 2;
+        return true;
+    case KV_RDB_LEN_SPECIAL:
+        r->at++;
+        *out = head & 0x3f;
+        *special = true;
+        return true;
+    default:
+        break;
+    }
+    if (head != 0x80 && head != 0x81)
+        return KV_RDB_BAD(r, "0x%02x begins no length", head);
+    bytes = head == 0x80 ? 4 : 8;
+    if (!have(r, 1 + bytes))
+        return false;
+    *out = 0;
+    for (size_t i = 0; i < bytes; i++)
+        *out = *out << 8 | r->at[1 + i];
+    r->at += 1 + bytes;
+    return true;
+}
+
+bool kv_rdb_take_len(struct kv_rdb_reader *r, uint64_t *out)
+{
+    bool special;
+    if (!take_head(r, out, &special))
+        return false;
+    if (special)
+        return KV_RDB_BAD(r, "a string lies where a length should be");
+    return true;
+}
+
+/* --- strings --- */
+
+/* `len` bytes: in the window, or collected in `b`. */
+static bool take_bytes(struct kv_rdb_reader *r, struct kv_rdb_bytes *b, uint64_t len, bool keep,
+                       struct kv_slice *out)
+{
+    if (len > left_of_source(r))
+        return fail_short(r);
+    if (r->fd < 0 || (len <= BUFFER_BYTES && !keep)) {
+        if (!have(r, (size_t)len))
+            return false;
+        *out = kv_slice((const char *)r->at, (size_t)len);
+        r->at += len;
+        return true;
+    }
+    b->len = 0;
+    while (b->len < len) {
+        size_t step = (size_t)len - b->len;
+        if (r->source_bytes == UINT64_MAX)
+            step = KV_MIN(step, STEP_BYTES);
+        if (!kv_rdb_bytes_reserve(b, step))
+            return kv_rdb_fail_memory(r);
+        if (!kv_rdb_take(r, b->ptr + b->len, step))
+            return false;
+        b->len += step;
+    }
+    *out = kv_slice((const char *)b->ptr, b->len);
+    return r->err == KV_OK;
+}
+
+static bool take_int(struct kv_rdb_reader *r, struct kv_rdb_string *s, uint64_t form)
+{
+    int8_t narrow = 0;
+    int16_t medium = 0;
+    int32_t wide = 0;
+    int64_t number;
+    if (form == KV_RDB_SPECIAL_INT8) {
+        if (!kv_rdb_take(r, &narrow, sizeof(narrow)))
+            return false;
+        number = narrow;
+    } else if (form == KV_RDB_SPECIAL_INT16) {
+        if (!kv_rdb_take(r, &medium, sizeof(medium)))
+            return false;
+        number = medium;
+    } else {
+        if (!kv_rdb_take(r, &wide, sizeof(wide)))
+            return false;
+        number = wide;
+    }
+    s->text = kv_slice(s->digits, kv_int_print(number, s->digits));
+    return true;
+}
+
+static bool take_compressed(struct kv_rdb_reader *r, struct kv_rdb_string *s)
+{
+    uint64_t packed_len, len;
+    struct kv_slice packed;
+    if (!kv_rdb_take_len(r, &packed_len) || !kv_rdb_take_len(r, &len))
+        return false;
+    if (packed_len > UINT32_MAX || len > UINT32_MAX || len == 0 || len / LZF_GAIN_MAX > packed_len)
+        return KV_RDB_BAD(r, "lengths of a compressed string that cannot be");
+    if (!take_bytes(r, &s->packed, packed_len, false, &packed))
+        return false;
+    s->bytes.len = 0;
+    if (!kv_rdb_bytes_reserve(&s->bytes, (size_t)len))
+        return kv_rdb_fail_memory(r);
+    if (lzf_decompress(packed.ptr, (unsigned)packed.len, s->bytes.ptr, (unsigned)len) != len)
+        return KV_RDB_BAD(r, "a compressed string is damaged");
+    s->bytes.len = (size_t)len;
+    s->text = kv_slice((const char *)s->bytes.ptr, s->bytes.len);
+    return true;
+}
+
+bool kv_rdb_take_string(struct kv_rdb_reader *r, struct kv_rdb_string *s, bool keep)
+{
+    uint64_t len;
+    bool special;
+    if (!take_head(r, &len, &special))
+        return false;
+    if (KV_LIKELY(!special))
+        return take_bytes(r, &s->bytes, len, keep, &s->text);
+    if (len == KV_RDB_SPECIAL_LZF)
+        return take_compressed(r, s);
+    if (len > KV_RDB_SPECIAL_LZF)
+        return KV_RDB_BAD(r, "string form %u is not known", (unsigned)len);
+    return take_int(r, s, len);
+}
+
+bool kv_rdb_skip_string(struct kv_rdb_reader *r)
+{
+    uint64_t len, text_len;
+    bool special;
+    if (!take_head(r, &len, &special))
+        return false;
+    if (!special)
+        return kv_rdb_skip(r, len);
+    if (len == KV_RDB_SPECIAL_LZF)
+        return kv_rdb_take_len(r, &len) && kv_rdb_take_len(r, &text_len) && kv_rdb_skip(r, len);
+    if (len > KV_RDB_SPECIAL_LZF)
+        return KV_RDB_BAD(r, "string form %u is not known", (unsigned)len);
+    return kv_rdb_skip(r, (uint64_t)1 << len);
+}
+
+void kv_rdb_string_release(struct kv_rdb_string *s)
+{
+    kv_rdb_bytes_release(&s->bytes);
+    kv_rdb_bytes_release(&s->packed);
+    s->text = kv_slice(NULL, 0);
+}

@@ -1,0 +1,64 @@
+/* Values in the RDB format: from an entry to bytes, and from bytes into the keyspace.
+ *
+ * Terms
+ *   form     what a type byte announces; a type of values has several, by age and encoding
+ *   foreign  a form of a type that is not built (streams, modules): it is walked through, kept as
+ *            it is (store/foreign.h) and written back unchanged
+ *
+ * Reading takes nothing on trust: every length is bounded by what is there, packed lists, ziplists,
+ * zipmaps and intsets are looked through item by item, members that come twice are a fault. What is
+ * small enough by our limits (kv_store_limits) becomes packed, be it large in the file or not.
+ *
+ * Threads: a loader belongs to one thread, which holds the lock of the key's shard.
+ */
+#ifndef KV_PERSIST_RDB_VALUE_H
+#define KV_PERSIST_RDB_VALUE_H
+
+#include "persist/rdb_format.h"
+#include "persist/rdb_io.h"
+#include "store/collection.h"
+
+/* --- writing --- */
+
+/* The form in which an entry is written, and the lowest version of the format that has it. */
+uint8_t kv_rdb_form(const struct kv_entry *e);
+uint32_t kv_rdb_form_version(uint8_t form);
+
+/* The value alone, in that form. */
+void kv_rdb_put_value(struct kv_rdb_writer *w, const struct kv_entry *e);
+
+/* --- reading --- */
+
+/* Reads values; keeps scratch memory from one to the next. */
+struct kv_rdb_loader {
+    struct kv_rdb_reader *reader;
+    struct kv_view *view;
+    struct kv_rdb_string name, value; /* of the member that is read */
+    struct kv_rdb_bytes list;         /* a packed list that is being built */
+    struct kv_rdb_bytes marks;        /* which members a packed list has */
+};
+
+/* Where a value goes. */
+struct kv_rdb_target {
+    const struct kv_key *key;
+    struct kv_entry *entry; /* what is there (NULL: nothing); then the new one */
+    int64_t expiry;
+};
+
+void kv_rdb_loader_init(struct kv_rdb_loader *l, struct kv_rdb_reader *r, struct kv_view *v);
+void kv_rdb_loader_release(struct kv_rdb_loader *l);
+
+enum kv_rdb_result {
+    KV_RDB_PUT,    /* the value is in the keyspace */
+    KV_RDB_EMPTY,  /* a collection without members: nothing was put */
+    KV_RDB_FAILED, /* the reader has the fault; nothing was put */
+};
+
+/* Reads the value of a form and puts it under the target's key in place of what is there. */
+enum kv_rdb_result kv_rdb_take_value(struct kv_rdb_loader *l, uint8_t form,
+                                     struct kv_rdb_target *t) KV_MUST_CHECK;
+
+/* Walks over the value of a form without keeping anything. */
+bool kv_rdb_skip_value(struct kv_rdb_reader *r, uint8_t form) KV_MUST_CHECK;
+
+#endif
