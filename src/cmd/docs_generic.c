@@ -25,6 +25,10 @@ static const struct kv_command_arg args_del[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
 };
 
+static const struct kv_command_arg args_dump[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+};
+
 static const struct kv_command_arg args_exists[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
 };
@@ -154,6 +158,36 @@ static const struct kv_command_arg args_rename[] = {
 static const struct kv_command_arg args_renamenx[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "newkey", .type = KV_ARG_KEY, .key_spec = 1},
+};
+
+static const struct kv_command_arg args_restore[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "ttl", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "serialized-value", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "replace",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "REPLACE",
+     .since = "3.0.0",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "absttl",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "ABSTTL",
+     .since = "5.0.0",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "seconds",
+     .type = KV_ARG_INTEGER,
+     .token = "IDLETIME",
+     .since = "5.0.0",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "frequency",
+     .type = KV_ARG_INTEGER,
+     .token = "FREQ",
+     .since = "5.0.0",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
 };
 
 static const struct kv_command_arg args_scan[] = {
@@ -298,6 +332,12 @@ const struct kv_command_docs kv_command_docs_generic[] = {
      .complexity = "O(N) where N is the number of keys; large values are freed in the background",
      .args = args_del,
      .arg_count = 1},
+    {.summary = "Returns a value as bytes that RESTORE takes, here or in another server",
+     .since = "2.6.0",
+     .group = "generic",
+     .complexity = "O(N) where N is the size of the value",
+     .args = args_dump,
+     .arg_count = 1},
     {.summary = "Counts how many of the given keys exist",
      .since = "1.0.0",
      .group = "generic",
@@ -412,6 +452,12 @@ const struct kv_command_docs kv_command_docs_generic[] = {
      .complexity = "O(1)",
      .args = args_renamenx,
      .arg_count = 2},
+    {.summary = "Makes a key of the bytes that DUMP returned",
+     .since = "2.6.0",
+     .group = "generic",
+     .complexity = "O(N) where N is the size of the value; sorted sets O(N*log(N))",
+     .args = args_restore,
+     .arg_count = 7},
     {.summary = "Goes through the keys of a database in steps",
      .since = "2.8.0",
      .group = "generic",

@@ -60,6 +60,8 @@ void kv_options_default(struct kv_options *o)
     o->maxmemory_policy = KV_POLICY_NOEVICTION;
     o->maxmemory_samples = 5;
     o->maxmemory_tenacity = 10;
+    o->rdb_compression = true;
+    o->rdb_checksum = true;
     o->hash_max_listpack_entries = 512;
     o->hash_max_listpack_value = 64;
     o->set_max_intset_entries = 512;
