@@ -650,5 +650,7 @@ enum kv_err kv_store_zset_set_due(struct kv_view *v, const struct kv_key *k, str
     struct kv_footprint before = kv_store_large_begin(*e);
     enum kv_err err = kv_zset_set_due(z, m, hash, due);
     kv_store_large_end(v, k, *e, before);
+    if (err != KV_OK)
+        kv_store_refresh_due(v, k, *e);
     return err;
 }

@@ -633,39 +633,32 @@ const uint8_t *kv_zpacked_without_due(const struct kv_entry *e, int64_t now_ms,
     return bytes;
 }
 
-/* KV_ENC_LISTPACK becomes KV_ENC_LISTPACKEX with this record; l is then the new list. */
-static enum kv_err make_room_for_due(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                                     struct list *l, int64_t due, struct kv_arena *arena)
+/* KV_ENC_LISTPACK becomes KV_ENC_LISTPACKEX, the member at `member` getting a due time. */
+static enum kv_err begin_due(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                             const uint8_t *list, const uint8_t *member, int64_t due,
+                             struct kv_arena *arena)
 {
-    size_t len = kv_packed_bytes(l->bytes);
-    uint32_t members = kv_packed_count(l->bytes) / 2;
-    size_t more = 2 * (size_t)members;
-    uint8_t *old = kv_arena_try_alloc(arena, len), *bytes, *back;
-    if (old == NULL)
-        return KV_ERR_NOMEM;
-    memcpy(old, l->bytes, len);
-    enum kv_err err = kv_store_put_bytes(v, k, e, KV_TYPE_ZSET, KV_ENC_LISTPACKEX,
-                                         KV_LISTPACKEX_HEAD + len + more, KV_KEEP_EXPIRY, &bytes);
-    if (err != KV_OK)
-        return err;
-    *l = (struct list){bytes + KV_LISTPACKEX_HEAD, 3};
-    uint8_t *to = kv_packed_first(l->bytes);
-    struct kv_needle none;
+    struct kv_needle none, item;
+    size_t len = kv_packed_bytes(list);
+    uint32_t members = kv_packed_count(list) / 2;
     kv_needle_init_int(&none, 0);
-    for (const uint8_t *at = kv_packed_first(old); !kv_packed_at_end(at);) {
+    kv_needle_init_int(&item, due);
+    size_t new_len = len + (members - 1) * kv_needle_bytes(&none) + kv_needle_bytes(&item);
+    uint8_t *built = kv_arena_try_alloc(arena, new_len), *bytes;
+    if (built == NULL)
+        return KV_ERR_NOMEM;
+    uint8_t *to = kv_packed_first(built);
+    for (const uint8_t *at = kv_packed_first(list); !kv_packed_at_end(at);) {
         const uint8_t *next = kv_packed_skip(at, 2);
         memcpy(to, at, (size_t)(next - at));
-        to = kv_packed_put(to + (next - at), &none);
+        to = kv_packed_put(to + (next - at), at == member ? &item : &none);
         at = next;
     }
-    kv_packed_seal(l->bytes, len + more, members * 3);
-    err = kv_store_register_due(v, k, *e, due);
+    kv_packed_seal(built, new_len, members * 3);
+    enum kv_err err = kv_store_put_due_bytes(v, k, e, KV_TYPE_ZSET, KV_LISTPACKEX_HEAD + new_len,
+                                             KV_KEEP_EXPIRY, due, &bytes);
     if (err == KV_OK)
-        return KV_OK;
-    /* Back to what it was; the encoding alone may differ when memory is short for that as well. */
-    if (kv_store_put_bytes(v, k, e, KV_TYPE_ZSET, KV_ENC_LISTPACK, len, KV_KEEP_EXPIRY, &back) ==
-        KV_OK)
-        memcpy(back, old, len);
+        memcpy(bytes + KV_LISTPACKEX_HEAD, built, new_len);
     return err;
 }
 
@@ -681,12 +674,9 @@ enum kv_err kv_zpacked_set_due(struct kv_view *v, const struct kv_key *k, struct
     *found = at != NULL;
     if (at == NULL || kv_zpacked_due(at, l.stride) == due)
         return KV_OK;
-    if (l.stride == 2) {
-        enum kv_err err = make_room_for_due(v, k, e, &l, due, arena);
-        if (err != KV_OK)
-            return err;
-        at = kv_packed_find(l.bytes, kv_packed_first(l.bytes), &n, l.stride);
-    } else if (due != KV_NOT_DUE) {
+    if (l.stride == 2)
+        return begin_due(v, k, e, l.bytes, at, due, arena);
+    if (due != KV_NOT_DUE) {
         enum kv_err err = kv_store_register_due(v, k, *e, due);
         if (err != KV_OK)
             return err;
@@ -697,5 +687,7 @@ enum kv_err kv_zpacked_set_due(struct kv_view *v, const struct kv_key *k, struct
         splice_list(v, k, e, &l, &at, kv_packed_item_bytes(at), kv_needle_bytes(&item), 0);
     if (err == KV_OK)
         kv_packed_put(at, &item);
+    else
+        kv_store_refresh_due(v, k, *e);
     return err;
 }
