@@ -144,23 +144,17 @@ void kv_member_due_reply(struct kv_call *call, int64_t due, int64_t unit_ms, int
         kv_reply_int(call->out, (due - base_ms + unit_ms - 1) / unit_ms);
 }
 
-enum kv_err kv_member_propagate(struct kv_call *call, const char *name, const char *word,
-                                int64_t when_ms, const struct kv_slice *chosen, size_t count)
+void kv_member_propagate(struct kv_call *call, const char *name, const char *word, int64_t when_ms,
+                         const struct kv_slice *chosen, size_t count)
 {
-    int argc = 0;
+    struct kv_slice head[5] = {kv_slice_cstr(name), kv_slice(call->keys[0].ptr, call->keys[0].len)};
+    size_t words = 2;
     if (count == 0)
-        return KV_OK;
-    struct kv_slice *argv = kv_arena_try_alloc(call->arena, (count + 5) * sizeof(*argv));
-    if (argv == NULL)
-        return KV_ERR_NOMEM;
-    argv[argc++] = kv_slice_cstr(name);
-    argv[argc++] = kv_slice(call->keys[0].ptr, call->keys[0].len);
+        return;
     if (word != NULL) {
-        argv[argc++] = kv_call_int_text(call, when_ms);
-        argv[argc++] = kv_slice_cstr(word);
-        argv[argc++] = kv_call_int_text(call, (int64_t)count);
+        head[words++] = kv_call_int_text(call, when_ms);
+        head[words++] = kv_slice_cstr(word);
+        head[words++] = kv_call_int_text(call, (int64_t)count);
     }
-    memcpy(argv + argc, chosen, count * sizeof(*argv));
-    kv_call_propagate(call, argv, argc + (int)count);
-    return KV_OK;
+    kv_call_propagate_parts(call, head, words, chosen, count);
 }

@@ -43,9 +43,8 @@ bool kv_member_expire_holds(const struct kv_member_expire *x, int64_t due);
 void kv_member_due_reply(struct kv_call *call, int64_t due, int64_t unit_ms, int64_t base_ms);
 
 /* Tells the change stream: <name> key [when_ms <word> number] member ...; word NULL: without them.
- * Nothing when there are no members. Fails when memory is short. */
-enum kv_err kv_member_propagate(struct kv_call *call, const char *name, const char *word,
-                                int64_t when_ms, const struct kv_slice *chosen,
-                                size_t count) KV_MUST_CHECK;
+ * Nothing when there are no members. */
+void kv_member_propagate(struct kv_call *call, const char *name, const char *word, int64_t when_ms,
+                         const struct kv_slice *chosen, size_t count);
 
 #endif

@@ -51,21 +51,17 @@ static enum kv_err expire_member(struct kv_set *s, struct kv_slice member,
     return err;
 }
 
-static enum kv_err tell(struct kv_call *call, const struct kv_set *s,
-                        const struct kv_member_expire *x, const struct done *done)
+static void tell(struct kv_call *call, const struct kv_set *s, const struct kv_member_expire *x,
+                 const struct done *done)
 {
-    enum kv_err err = KV_OK;
     if (done->set_count != 0) {
         kv_store_changed(&call->view, s->key, KV_EVENT_SET, "sexpire");
-        err = kv_member_propagate(call, "SPEXPIREAT", "MEMBERS", x->when_ms, done->set,
-                                  done->set_count);
+        kv_member_propagate(call, "SPEXPIREAT", "MEMBERS", x->when_ms, done->set, done->set_count);
     }
     if (done->gone_count != 0) {
         kv_cmd_set_shrunk(call, s, "srem");
-        enum kv_err told = kv_member_propagate(call, "SREM", NULL, 0, done->gone, done->gone_count);
-        err = err == KV_OK ? told : err;
+        kv_member_propagate(call, "SREM", NULL, 0, done->gone, done->gone_count);
     }
-    return err;
 }
 
 static void expire_generic(struct kv_call *call, int64_t unit_ms, int64_t base_ms)
@@ -91,8 +87,8 @@ static void expire_generic(struct kv_call *call, int64_t unit_ms, int64_t base_m
         err = expire_member(&s, call->argv[x.first + i], &x, &done, &result);
         kv_reply_int(call->out, result);
     }
-    enum kv_err told = tell(call, &s, &x, &done);
-    if (err != KV_OK || told != KV_OK) {
+    tell(call, &s, &x, &done);
+    if (err != KV_OK) {
         kv_out_rewind(call->out, &mark);
         kv_call_no_memory(call);
     }

@@ -66,21 +66,17 @@ static enum kv_err expire_member(struct work *w, struct kv_slice member,
     return err;
 }
 
-static enum kv_err tell(struct work *w)
+static void tell(struct work *w)
 {
     struct kv_call *call = w->call;
-    enum kv_err err = KV_OK;
     if (w->set_count != 0) {
         kv_store_changed(&call->view, &call->keys[0], KV_EVENT_ZSET, "zexpire");
-        err =
-            kv_member_propagate(call, "ZPEXPIREAT", "MEMBERS", w->x.when_ms, w->set, w->set_count);
+        kv_member_propagate(call, "ZPEXPIREAT", "MEMBERS", w->x.when_ms, w->set, w->set_count);
     }
     if (w->gone_count != 0) {
         kv_zset_shrunk(call, &call->keys[0], w->e, "zrem");
-        enum kv_err told = kv_member_propagate(call, "ZREM", NULL, 0, w->gone, w->gone_count);
-        err = err == KV_OK ? told : err;
+        kv_member_propagate(call, "ZREM", NULL, 0, w->gone, w->gone_count);
     }
-    return err;
 }
 
 static void expire_generic(struct kv_call *call, int64_t unit_ms, int64_t base_ms)
@@ -105,8 +101,8 @@ static void expire_generic(struct kv_call *call, int64_t unit_ms, int64_t base_m
         err = expire_member(&w, call->argv[w.x.first + i], &result);
         kv_reply_int(call->out, result);
     }
-    enum kv_err told = tell(&w);
-    if (err != KV_OK || told != KV_OK) {
+    tell(&w);
+    if (err != KV_OK) {
         kv_out_rewind(call->out, &mark);
         kv_call_no_memory(call);
     }
