@@ -161,7 +161,7 @@ static void start_walk(const struct kv_ranking *z, struct kv_span s, bool down,
 
 /* --- reading --- */
 
-/* Reads the options from argument `arg` on. */
+/* Reads the options from argument `arg` on. Of words of one kind only one may come. */
 static bool parse_words(struct kv_call *call, int arg, unsigned words, struct range *r)
 {
     bool limited = false;
@@ -174,11 +174,12 @@ static bool parse_words(struct kv_call *call, int arg, unsigned words, struct ra
                 return false;
             limited = r->limit != -1;
             arg += 2;
-        } else if (words & WORD_KIND && kv_call_arg_is(call, arg, "rev")) {
+        } else if (words & WORD_KIND && !r->down && kv_call_arg_is(call, arg, "rev")) {
             r->down = true;
-        } else if (words & WORD_KIND && kv_call_arg_is(call, arg, "bylex")) {
+        } else if (words & WORD_KIND && r->kind == BY_RANK && kv_call_arg_is(call, arg, "bylex")) {
             r->kind = BY_LEX;
-        } else if (words & WORD_KIND && kv_call_arg_is(call, arg, "byscore")) {
+        } else if (words & WORD_KIND && r->kind == BY_RANK &&
+                   kv_call_arg_is(call, arg, "byscore")) {
             r->kind = BY_SCORE;
         } else {
             kv_call_syntax_error(call);
