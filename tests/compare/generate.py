@@ -91,8 +91,27 @@ BY_COMMAND = {
     "srandmember": {"count": [b"0", b"1", b"-1", b"3", b"-3", b"100", b"-20", b"x", b"1.5",
                               b"9223372036854775807", b"-9223372036854775808"]},
 }
+BY_COMMAND["hrandfield"] = BY_COMMAND["zrandmember"] = BY_COMMAND["srandmember"]
 ALWAYS = {("spop", "count")}  # optional arguments that are not left out
 BY_NAME["limit"] = [b"0", b"1", b"2", b"100", b"-1", b"x"]
+
+# Scores repeat, so that names decide the order; bounds of ranges have several forms.
+SCORES = [b"0", b"1", b"1", b"2", b"2", b"3", b"-1", b"1.5", b"-2.25", b"0.1", b"1e3", b"1e17",
+          b"-0", b"inf", b"-inf", b"+inf", b"123456789", b"9007199254740993", b"1e-300", b"0x10"]
+SCORE_BOUNDS = [b"-inf", b"+inf", b"inf", b"0", b"1", b"(1", b"2", b"(2", b"(-1", b"1.5", b"(inf",
+                b"-5", b"1e17", b"", b"(", b"nan", b"x", b" 1", b"((1", b"1e999"]
+NAME_BOUNDS = [b"-", b"+", b"[a", b"(a", b"[b", b"(b", b"[c", b"(d", b"[", b"(", b"[1", b"(70000",
+               b"[\xff", b"a", b"", b"--", b"+inf"]
+RANGE_BOUNDS = [b"0", b"1", b"2", b"-1", b"-2", b"-1", b"0", b"100", b"-100"] + \
+    SCORE_BOUNDS[:10] + NAME_BOUNDS[:8]
+# Pools for a name with one type of argument only.
+BY_NAME_AND_TYPE = {
+    ("score", "double"): SCORES,
+    ("min", "double"): SCORE_BOUNDS, ("max", "double"): SCORE_BOUNDS,
+    ("min", "string"): NAME_BOUNDS, ("max", "string"): NAME_BOUNDS,
+    ("start", "string"): RANGE_BOUNDS, ("stop", "string"): RANGE_BOUNDS,
+    ("weight", "double"): [b"1", b"2", b"-1", b"0.5", b"0", b"inf", b"nan"],
+}
 
 # Keys that commands of a type use most of the time, so that they find their own type.
 FAMILIES = ["string", "list", "set", "hash", "sorted-set"]
@@ -189,7 +208,16 @@ class Generator:
         """A number of keys that the line states is mostly true."""
         for index, spec in enumerate(command.arguments):
             if spec["name"] == "numkeys" and self.random.random() < 0.93:
-                groups[index] = (False, [b"%d" % len(groups[index + 1][1])])
+                count = len(groups[index + 1][1])
+                groups[index] = (False, [b"%d" % count])
+                self.count_weights(command, groups, count)
+
+    def count_weights(self, command, groups, count):
+        """Every key has a weight, or none has."""
+        for index, spec in enumerate(command.arguments):
+            if spec["name"] == "weight" and groups[index][1]:
+                weights = [self.scalar("double", "weight") for _ in range(count)]
+                groups[index] = (True, [groups[index][1][0]] + weights)
 
     def shuffle_tail(self, groups):
         """Options after the last required argument may come in any order."""
@@ -249,6 +277,8 @@ class Generator:
         own = BY_COMMAND.get(self.current, {}).get(name)
         if own is not None:
             return choice(own)
+        if (name, kind) in BY_NAME_AND_TYPE and roll < 0.97:
+            return choice(BY_NAME_AND_TYPE[name, kind])
         if name in BY_NAME and roll < 0.94:
             word = choice(BY_NAME[name])
             if name == "offset" and self.random.random() < 0.15:
