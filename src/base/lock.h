@@ -11,6 +11,7 @@ enum kv_lock_rank {
     KV_RANK_GATE = 10,       /* queue of exclusive commands */
     KV_RANK_SHARD_WAIT = 20, /* a shard's list of parked connections */
     KV_RANK_STREAM = 30,     /* readers of the change stream */
+    KV_RANK_SNAPSHOT = 35,   /* buffers of a snapshot */
     KV_RANK_BACKGROUND = 40, /* queue of the background thread */
     KV_RANK_SLOWLOG = 50,
     KV_RANK_MEM = 60,       /* list of memory slots */

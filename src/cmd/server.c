@@ -25,6 +25,7 @@
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/engine.h"
+#include "engine/snapshot.h"
 #include <limits.h>
 
 #define LOLWUT_COLUMNS 64
@@ -54,6 +55,7 @@ static void flush_generic(struct kv_call *call, uint32_t db)
         kv_call_syntax_error(call);
         return;
     }
+    kv_snapshot_spoil(call->engine);
     struct kv_store_garbage *garbage = kv_store_flush(&call->view, db);
     call->view.dirty++;
     if (garbage != NULL && async)
@@ -92,8 +94,10 @@ void kv_cmd_swapdb(struct kv_call *call)
         kv_call_error(call, "ERR DB index is out of range");
         return;
     }
-    if (a != b)
+    if (a != b) {
+        kv_snapshot_spoil(call->engine);
         kv_store_swap(&call->view, (uint32_t)a, (uint32_t)b);
+    }
     call->view.dirty++;
     kv_reply_ok(call->out);
 }

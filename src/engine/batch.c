@@ -34,6 +34,8 @@ static bool lock_batch(struct kv_client *c, uint32_t n)
 {
     struct kv_worker *w = c->worker;
     struct kv_engine *e = w->engine;
+    if (KV_UNLIKELY(kv_snapshot_full(&e->snapshot)))
+        return false; /* one at a time: those that write wait */
     if (KV_UNLIKELY(kv_stream_active(&e->stream))) {
         size_t bytes = (size_t)(w->plan[n - 1].request.next - w->plan[0].request.start);
         if (kv_stream_too_small(e, bytes, n) || !kv_stream_promise(w, bytes, n))

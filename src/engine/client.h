@@ -36,6 +36,7 @@ enum kv_client_flags {
     KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
     KV_CLIENT_APPLY = 1u << 19,        /* applies a change stream: nothing is due for it */
     KV_CLIENT_RESUMING = 1u << 18,     /* in the worker's list of those to run again */
+    KV_CLIENT_STAND_IN = 1u << 21,     /* no client: waits at the gate for engine/alone.h */
     KV_CLIENT_BLOCKED = 1u << 20,      /* waits for a key: has a waiter (engine/blocking.h) */
 };
 

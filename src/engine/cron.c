@@ -118,6 +118,8 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
         due = KV_MIN(due, kv_store_next_due_hint(e->store, s));
     if (due != INT64_MAX && e->options.active_expire)
         wait = KV_MIN(wait, KV_MAX(due - now_ms, w->expire_ms - mono_ms));
+    if (w->snapshot.walking)
+        wait = KV_MIN(wait, (int64_t)kv_snapshot_wait_ms(w));
     if (kv_defrag_pending(w))
         wait = KV_MIN(wait, (int64_t)kv_defrag_wait_ms(w));
     if (w->paused.first != NULL)

@@ -410,6 +410,8 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
         return KV_DISPATCH_DONE;
     }
     struct kv_tx *tx = c->tx;
+    if (tx->writes && !kv_wait_for_snapshot(c))
+        return KV_DISPATCH_PARKED;
     if (tx->writes && kv_stream_active(&e->stream) &&
         !kv_stream_too_small(e, tx->queue_bytes, tx->queue_len) &&
         !kv_wait_for_room(c, tx->queue_bytes, tx->queue_len))
@@ -504,6 +506,9 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
     enum kv_cmd_mode mode = kv_command_mode(cmd, r->argv, r->argc);
     size_t bytes = 0;
     bool grow = false;
+    if (KV_UNLIKELY(kv_snapshot_full(&e->snapshot)) && cmd->flags & KV_CMD_WRITE &&
+        !kv_wait_for_snapshot(c))
+        return KV_HOLD_PARKED;
     if (KV_UNLIKELY(cmd->flags & KV_CMD_WRITE && kv_stream_active(&e->stream))) {
         for (int i = 0; i < r->argc; i++)
             bytes += r->argv[i].len + 16;

@@ -112,6 +112,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     kv_gate_init(&e->gate);
     kv_stream_init(&e->stream);
     kv_slowlog_init(&e->slowlog);
+    kv_snapshot_init(&e->snapshot);
     e->background = kv_background_create();
 
     struct kv_store_options so = {.shard_count = e->shard_count,
@@ -178,6 +179,7 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_mem_free(e->by_id, e->table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
     kv_command_index_destroy(e->index);
     kv_slowlog_release(&e->slowlog);
+    kv_snapshot_release(&e->snapshot);
     kv_stream_release(&e->stream);
     kv_gate_release(&e->gate);
     kv_mem_free_aligned(e, sizeof(*e), KV_CACHE_LINE, KV_MEM_OTHER);

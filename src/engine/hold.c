@@ -139,6 +139,28 @@ void kv_release(struct kv_worker *w, enum kv_hold hold)
         kv_stat_max(&w->stats.hold_ns_max, kv_clock_ticks_to_ns(w->now_ticks - w->hold_start));
 }
 
+static void park_for_space(struct kv_client *c)
+{
+    struct kv_worker *w = c->worker;
+    /* It may have got the gate meanwhile, or stand in its queue: nobody holds that while waiting
+     * for a reader. */
+    if (c->park == KV_PARK_ALONE)
+        kv_gate_cancel(w, c);
+    c->flags |= KV_CLIENT_PARKED;
+    c->park = KV_PARK_STREAM;
+    kv_waitlist_append(&w->stream_waiters, c);
+}
+
+bool kv_wait_for_snapshot(struct kv_client *c)
+{
+    struct kv_snapshot *s = &c->worker->engine->snapshot;
+    if (KV_LIKELY(!kv_snapshot_full(s)) || c->flags & KV_CLIENT_APPLY)
+        return true;
+    atomic_fetch_add(&s->throttled, 1);
+    park_for_space(c);
+    return false;
+}
+
 bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands)
 {
     struct kv_worker *w = c->worker;
@@ -149,12 +171,6 @@ bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands
     /* A reader may have advanced before it could see the flag. */
     if (kv_stream_promise(w, input_bytes, commands))
         return true;
-    /* It may have got the gate meanwhile, or stand in its queue: nobody holds that while waiting
-     * for a reader. */
-    if (c->park == KV_PARK_ALONE)
-        kv_gate_cancel(w, c);
-    c->flags |= KV_CLIENT_PARKED;
-    c->park = KV_PARK_STREAM;
-    kv_waitlist_append(&w->stream_waiters, c);
+    park_for_space(c);
     return false;
 }

@@ -16,16 +16,19 @@
 struct kv_worker;
 
 enum kv_message_kind {
-    KV_MSG_SHARD_FREE,   /* resume connections parked at shard `number` */
-    KV_MSG_GATE_OPEN,    /* resume connections parked at the gate */
-    KV_MSG_GATE_RECHECK, /* the exclusive command that owns the gate may run now */
-    KV_MSG_STREAM_SPACE, /* the change stream has room again */
-    KV_MSG_ACCEPTED,     /* a new connection: descriptor in `number`, flags in `number2` */
-    KV_MSG_MOVED,        /* a connection handed over: client in `pointer` */
-    KV_MSG_SERVED,       /* a blocked client was served: the reply in `pointer` */
-    KV_MSG_RETRY,        /* the waiter in `pointer` must serve its keys itself */
-    KV_MSG_UNBLOCKED,    /* the waiter in `pointer` was cancelled */
-    KV_MSG_PURGE,        /* give unused memory back (MEMORY PURGE) */
+    KV_MSG_SHARD_FREE,     /* resume connections parked at shard `number` */
+    KV_MSG_GATE_OPEN,      /* resume connections parked at the gate */
+    KV_MSG_GATE_RECHECK,   /* the exclusive command that owns the gate may run now */
+    KV_MSG_STREAM_SPACE,   /* the change stream has room again */
+    KV_MSG_ACCEPTED,       /* a new connection: descriptor in `number`, flags in `number2` */
+    KV_MSG_MOVED,          /* a connection handed over: client in `pointer` */
+    KV_MSG_SERVED,         /* a blocked client was served: the reply in `pointer` */
+    KV_MSG_RETRY,          /* the waiter in `pointer` must serve its keys itself */
+    KV_MSG_UNBLOCKED,      /* the waiter in `pointer` was cancelled */
+    KV_MSG_SNAPSHOT_WALK,  /* a snapshot began: walk over the home shards */
+    KV_MSG_SNAPSHOT_FLUSH, /* all have walked: hand over the buffer */
+    KV_MSG_ALONE,          /* the job in `pointer` is to run behind the gate */
+    KV_MSG_PURGE,          /* give unused memory back (MEMORY PURGE) */
 };
 
 struct kv_message {

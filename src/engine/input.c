@@ -330,6 +330,10 @@ void kv_client_process(struct kv_client *c)
         kv_blocking_retry(c);
         return;
     }
+    if (KV_UNLIKELY(c->flags & KV_CLIENT_STAND_IN)) {
+        kv_alone_resume(c);
+        return;
+    }
     char *in = c->in;
     size_t len = c->in_len, capacity = c->in_capacity;
     c->in = NULL;

@@ -62,6 +62,7 @@ void kv_worker_clear(struct kv_worker *w)
     kv_worker_release_orphans(w);
     KV_ASSERT(w->orphan_len == 0);
     kv_blocking_release(w);
+    kv_alone_release(w);
     kv_this_worker = before;
 }
 
@@ -213,6 +214,15 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
     case KV_MSG_UNBLOCKED:
         kv_blocking_on_unblocked(w, m->pointer);
         break;
+    case KV_MSG_SNAPSHOT_WALK:
+        kv_snapshot_on_start(w);
+        break;
+    case KV_MSG_SNAPSHOT_FLUSH:
+        kv_snapshot_on_flush(w);
+        break;
+    case KV_MSG_ALONE:
+        kv_alone_on_message(w, m->pointer);
+        break;
     case KV_MSG_PURGE:
         kv_mem_purge();
         break;
@@ -296,6 +306,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
         kv_worker_expire(w);
     if (kv_defrag_pending(w))
         kv_worker_defrag(w);
+    if (KV_UNLIKELY(w->snapshot.walking))
+        kv_worker_snapshot(w);
     if (KV_UNLIKELY(w->orphan_len > 0))
         kv_worker_release_orphans(w);
     if (KV_UNLIKELY(kv_blocking_next_ms(w) <= w->mono_ms))

@@ -4,6 +4,7 @@
 #define KV_ENGINE_WORKER_H
 
 #include "base/clock.h"
+#include "engine/alone.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/client.h"
@@ -15,6 +16,7 @@
 #include "engine/lockset.h"
 #include "engine/memory_limit.h"
 #include "engine/slowlog.h"
+#include "engine/snapshot.h"
 #include "engine/stream.h"
 #include "mem/arena.h"
 #include "net/loop.h"
@@ -34,6 +36,7 @@
 #define KV_CALL_RETRY 0x80000000u /* call->flags: the first shard was busy, run again */
 
 struct kv_command_index;
+struct kv_job;
 
 /* One command of a batch. */
 struct kv_planned {
@@ -137,10 +140,13 @@ struct kv_worker {
     uint64_t round_start_ticks;
     uint64_t expire_resume_ticks; /* no slice before this: half of the time is for commands */
     struct kv_worker_defrag defrag;
-    uint64_t assigned;     /* connections given to it; counted by worker 0 */
-    uint64_t load_busy_ns; /* stats.busy_ns at the last measurement */
-    int64_t load_ms;       /* when that was, monotonic; 0 = never */
-    kv_stat load_permille; /* share of time not waiting, last second; read by others */
+    struct kv_worker_snapshot snapshot;
+    struct kv_client *stand_in; /* waits at the gate for `jobs` (alone.h); made when needed */
+    struct kv_job *jobs;        /* in order of arrival */
+    uint64_t assigned;          /* connections given to it; counted by worker 0 */
+    uint64_t load_busy_ns;      /* stats.busy_ns at the last measurement */
+    int64_t load_ms;            /* when that was, monotonic; 0 = never */
+    kv_stat load_permille;      /* share of time not waiting, last second; read by others */
 
     struct kv_client_limit client_limit KV_ALIGNED(KV_CACHE_LINE); /* sums are read by others */
 
@@ -167,6 +173,7 @@ struct kv_engine {
     struct kv_slowlog slowlog;
     struct kv_engine_hooks hooks;
     struct kv_defrag defrag;
+    struct kv_snapshot snapshot;
     _Atomic(uint64_t) next_client_id;
     atomic_uint client_total; /* connected, all workers: the maxclients check */
     atomic_bool stopping;
@@ -303,6 +310,8 @@ bool kv_spin_for_locks(struct kv_worker *w); /* tries w->locks for at most KV_LO
 bool kv_park_at_shard(struct kv_client *c, uint32_t shard);
 /* False: the change stream is full, the client is parked for space. */
 bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands);
+/* False: what a snapshot has saved waits for its taker beyond the limit, and so does the client. */
+bool kv_wait_for_snapshot(struct kv_client *c);
 bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms);
 
 /* call.c */

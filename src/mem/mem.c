@@ -35,6 +35,7 @@ static const char *const owner_names[] = {
     [KV_MEM_CLIENT_OUTPUT] = "client_output",
     [KV_MEM_WATCH] = "watch",
     [KV_MEM_STREAM] = "stream",
+    [KV_MEM_SNAPSHOT] = "snapshot",
     [KV_MEM_ARENA] = "arena",
     [KV_MEM_SCRIPT] = "script",
     [KV_MEM_CONFIG] = "config",

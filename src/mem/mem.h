@@ -38,6 +38,7 @@ enum kv_mem_owner {
     KV_MEM_CLIENT_OUTPUT, /* replies on their way */
     KV_MEM_WATCH,         /* watch records */
     KV_MEM_STREAM,        /* change stream */
+    KV_MEM_SNAPSHOT,      /* entries that a snapshot has saved, on their way to the file */
     KV_MEM_ARENA,         /* arenas of workers */
     KV_MEM_SCRIPT,        /* Lua, functions */
     KV_MEM_CONFIG,        /* configuration, tables built at start */

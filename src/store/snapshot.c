@@ -48,7 +48,7 @@ static void reset_epochs(struct kv_store *s)
 
 void kv_store_snapshot_begin(struct kv_store *s, kv_snapshot_save_fn save)
 {
-    KV_ASSERT(s->snapshot_save == NULL && save != NULL);
+    KV_ASSERT(!kv_store_snapshot_active(s) && save != NULL);
     unsigned epoch = s->epoch;
     unsigned tried = 0;
     do
@@ -60,18 +60,18 @@ void kv_store_snapshot_begin(struct kv_store *s, kv_snapshot_save_fn save)
     }
     s->epochs[epoch / 64] |= UINT64_C(1) << epoch % 64;
     s->epoch = (uint8_t)epoch;
-    s->snapshot_save = save;
+    atomic_store(&s->snapshot_save, save);
 }
 
 bool kv_store_snapshot_active(const struct kv_store *s)
 {
-    return s->snapshot_save != NULL;
+    return atomic_load(&s->snapshot_save) != NULL;
 }
 
 void kv_store_snapshot_end(struct kv_store *s, bool complete)
 {
-    KV_ASSERT(s->snapshot_save != NULL);
-    s->snapshot_save = NULL;
+    KV_ASSERT(kv_store_snapshot_active(s));
+    atomic_store(&s->snapshot_save, NULL);
     if (!complete)
         return;
     memset(s->epochs, 0, sizeof(s->epochs));
@@ -81,8 +81,10 @@ void kv_store_snapshot_end(struct kv_store *s, bool complete)
 void kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e)
 {
     struct kv_store *s = v->store;
-    KV_DASSERT(s->snapshot_save != NULL && e->epoch != s->epoch);
-    s->snapshot_save(v, db, e);
+    kv_snapshot_save_fn save = atomic_load_explicit(&s->snapshot_save, memory_order_acquire);
+    KV_DASSERT(e->epoch != s->epoch);
+    if (save != NULL) /* it may have been given up a moment ago */
+        save(v, db, e);
     e->epoch = s->epoch;
 }
 
@@ -110,7 +112,7 @@ static bool step(struct kv_view *v, struct kv_shard *shard, struct kv_snapshot_p
 bool kv_store_snapshot_shard(struct kv_view *v, uint32_t shard, struct kv_snapshot_position *p,
                              uint64_t deadline_ticks)
 {
-    KV_ASSERT(shard <= v->store->shard_mask && v->store->snapshot_save != NULL);
+    KV_ASSERT(shard <= v->store->shard_mask);
     struct kv_shard *own = &v->store->shards[shard];
     uint32_t selected = v->db;
     bool done;

@@ -40,7 +40,8 @@ bool kv_store_snapshot_active(const struct kv_store *s);
 bool kv_store_snapshot_shard(struct kv_view *v, uint32_t shard, struct kv_snapshot_position *p,
                              uint64_t deadline_ticks);
 
-/* [alone] All shards are done, or (complete false) it is given up: nothing is saved any more. */
+/* All shards are done, or (complete false) it is given up: nothing is saved any more. Needs no
+ * gate: a hook call that is underway ends as it would have. One thread. */
 void kv_store_snapshot_end(struct kv_store *s, bool complete);
 
 #endif

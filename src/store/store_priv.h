@@ -52,10 +52,9 @@ struct kv_store {
     struct kv_collection_limits limits; /* changed alone */
     struct kv_store_hooks hooks;        /* members may be NULL */
     struct kv_hash_key hash_key;
-    kv_snapshot_save_fn
-        snapshot_save;  /* hook of the snapshot that goes on, or NULL; changed alone */
-    uint8_t epoch;      /* of entries that are made now; changed alone */
-    uint64_t epochs[4]; /* those that entries may have, as bits */
+    _Atomic(kv_snapshot_save_fn) snapshot_save; /* hook of the snapshot that goes on, or NULL */
+    uint8_t epoch;                              /* of entries that are made now; changed alone */
+    uint64_t epochs[4];                         /* those that entries may have, as bits */
 };
 
 KV_INLINE struct kv_shard *shard_of(const struct kv_store *s, uint64_t hash)
@@ -209,7 +208,8 @@ void kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e) 
 
 KV_INLINE void snapshot_keep(struct kv_view *v, uint32_t db, struct kv_entry *e)
 {
-    if (KV_UNLIKELY(v->store->snapshot_save != NULL) && e->epoch != v->store->epoch)
+    if (KV_UNLIKELY(atomic_load_explicit(&v->store->snapshot_save, memory_order_relaxed) != NULL) &&
+        e->epoch != v->store->epoch)
         kv_snapshot_keep_entry(v, db, e);
 }
 
