@@ -46,7 +46,7 @@ COMMAND_FIELDS = {
     "complexity": (str, True), "group": (str, True), "since": (str, True),
     "deprecated_since": (str, False), "replaced_by": (str, False), "doc_flags": (list, False),
     "arity": (int, True), "flags": (list, True), "acl": (list, True), "mode": (str, True),
-    "batch": (bool, False), "function": (str, False), "alone": (str, False), "tips": (list, False),
+    "batch": (bool, False), "member": (int, False), "function": (str, False), "alone": (str, False), "tips": (list, False),
     "keys": (list, False), "arguments": (list, False), "reply": (list, False),
 }
 KEY_FIELDS = {
@@ -147,6 +147,8 @@ def check_command(where, command):
            "only a command of mode keys, outside of batches, may sometimes be alone")
     demand(not command.get("batch") or command["mode"] in ("keys", "free"), where,
            "a command of this mode cannot be part of a batch")
+    demand("member" not in command or (command.get("batch") and command["member"] > 0), where,
+           "a member is looked for ahead in a batch")
     for key in keys:
         check_key(where, key)
     if "arguments" in command:
@@ -324,6 +326,8 @@ class Table:
             fields.append(f"KEYS({', '.join(map(str, (name, *legacy_range(command))))})")
         if "alone" in command:
             fields.append(f"ALONE({command['alone']})")
+        if "member" in command:
+            fields.append(f"MEMBER({command['member']})")
         if command["subs"]:
             fields.append(f"SUBS(subs_of_{command['name'].lower()})")
         if parent_index is not None:
@@ -377,6 +381,7 @@ TABLE_MACROS = """
     .keyspecs = (array), .keyspec_count = KV_ARRAY_LEN(array), .first_key = (first), \\
     .last_key = (last), .key_step = (step)
 #define ALONE(fn) .alone = (fn)
+#define MEMBER(argument) .member_arg = (argument)
 #define SUBS(array) .subs = (array), .sub_count = KV_ARRAY_LEN(array)
 #define PARENT(index) .parent = &commands[index]
 #define TIPS(array) .tips = (array)

@@ -2,9 +2,9 @@
  *
  * Why: a command's time goes into cache misses (bucket, entry) and into taking locks. With up to 16
  * commands parsed ahead, the lines of their locks are requested while the rest is still being
- * parsed, the locks are taken once, and then all buckets and all entries are requested from memory
- * together. The order of commands of the connection is kept, and a batch is atomic as a whole,
- * which is more than was asked for.
+ * parsed, the locks are taken once, and then all buckets, all entries, and the members that
+ * commands name of large collections are requested from memory together. The order of commands of
+ * the connection is kept, and a batch is atomic as a whole, which is more than was asked for.
  *
  * A batch gives its locks back after 50 us; what has not run then is planned again. When not all
  * locks are free within 5 us, nothing has happened and the caller runs one command at a time.
@@ -71,6 +71,25 @@ static KV_COLD uint32_t admitted(struct kv_client *c, uint32_t n)
     return first == n || c->flags & KV_CLIENT_APPLY || kv_memory_admit(w) ? n : first;
 }
 
+/* Members of large collections: first the buckets that name them, then they themselves. */
+static void prefetch_members(struct kv_worker *w, uint32_t n)
+{
+    const struct kv_table *tables[KV_LOOKAHEAD_MAX];
+    uint64_t hashes[KV_LOOKAHEAD_MAX];
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kv_planned *p = &w->plan[i];
+        uint8_t arg = p->cmd->member_arg;
+        if (arg == 0 || arg >= p->request.argc)
+            continue;
+        tables[found] = kv_store_prefetch_member(&w->call.view, p->keys[0].hash,
+                                                 p->request.argv[arg], &hashes[found]);
+        found += tables[found] != NULL;
+    }
+    for (uint32_t i = 0; i < found; i++)
+        kv_table_prefetch_item(tables[i], hashes[i]);
+}
+
 uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
 {
     struct kv_worker *w = c->worker;
@@ -90,6 +109,8 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
         for (uint32_t i = 0; i < n; i++)
             for (int j = 0; j < w->plan[i].key_count && j < PREFETCH_KEYS; j++)
                 kv_store_prefetch_entry(&w->call.view, w->plan[i].keys[j].hash);
+    if (n > 1)
+        prefetch_members(w, n);
 
     uint64_t give_back = w->hold_start + w->hold_ticks;
     uint32_t ran = 0;

@@ -100,6 +100,7 @@ struct kv_command {
     uint32_t flags;        /* enum kv_cmd_flags */
     uint8_t mode;          /* enum kv_cmd_mode */
     uint8_t keyspec_count;
+    uint8_t member_arg; /* argument that names a member of its key's collection; 0: none does */
     uint16_t sub_count;
     int16_t first_key, last_key, key_step; /* legacy triple of COMMAND INFO */
     const struct kv_keyspec *keyspecs;

@@ -85,6 +85,18 @@ void *kv_entry_large(const struct kv_entry *e)
     return value_pointer(e);
 }
 
+const struct kv_table *kv_entry_table(const struct kv_entry *e)
+{
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_HASHTABLE:
+        return &((const struct kv_dict *)value_pointer(e))->table;
+    case KV_ENC_SKIPLIST:
+        return &((const struct kv_zset *)value_pointer(e))->table;
+    default:
+        return NULL;
+    }
+}
+
 struct kv_slice kv_entry_string(const struct kv_entry *e, char scratch[KV_INT_TEXT_MAX])
 {
     KV_DASSERT(kv_entry_type(e) == KV_TYPE_STRING);

@@ -160,6 +160,10 @@ KV_INLINE bool kv_entry_is_large(const struct kv_entry *e)
 uint8_t *kv_entry_bytes(const struct kv_entry *e, size_t *len) KV_HOT;
 void *kv_entry_large(const struct kv_entry *e);
 
+/* The table by which a large collection finds its members; NULL: it has none (a list). */
+struct kv_table;
+const struct kv_table *kv_entry_table(const struct kv_entry *e);
+
 /* The entry's block and its value's blocks. */
 struct kv_footprint kv_entry_footprint(const struct kv_entry *e);
 

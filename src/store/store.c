@@ -177,6 +177,26 @@ void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
     }
 }
 
+const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, uint64_t hash,
+                                                struct kv_slice member, uint64_t *member_hash)
+{
+    const struct kv_database *database = shard_database(shard_of(v->store, hash), v->db);
+    if (KV_UNLIKELY(database == NULL || database->table.directory == NULL))
+        return NULL;
+    uint64_t word = kv_table_word(&database->table, hash);
+    uint64_t tag = kv_table_tag(hash);
+    const struct kv_table_bucket *bucket = &kv_table_word_buckets(word)[kv_table_home(word, tag)];
+    unsigned set = kv_table_match(bucket, tag);
+    const struct kv_entry *e =
+        set != 0 ? kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]) : NULL;
+    const struct kv_table *table = e != NULL && kv_entry_is_large(e) ? kv_entry_table(e) : NULL;
+    if (table != NULL) {
+        *member_hash = kv_hash_bytes(&v->store->hash_key, member.ptr, member.len);
+        kv_table_prefetch_bucket(table, *member_hash);
+    }
+    return table;
+}
+
 /* --- looking up --- */
 
 void kv_store_announce_expired(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k)
