@@ -39,10 +39,14 @@ SMALL_LIMITS_ALWAYS = {
 }
 # And one row a way of sending.
 SMALL_LIMITS = {
-    (2, True): {"list-max-listpack-size": 3, "zset-max-listpack-entries": 4},
-    (3, True): {"list-max-listpack-size": -1, "zset-max-listpack-entries": 0},
-    (2, False): {"list-max-listpack-size": 1, "zset-max-listpack-entries": 128},
-    (3, False): {"list-max-listpack-size": 128, "zset-max-listpack-entries": 8},
+    (2, True): {"list-max-listpack-size": 3, "zset-max-listpack-entries": 4,
+                "hash-max-listpack-entries": 3, "hash-max-listpack-value": 64},
+    (3, True): {"list-max-listpack-size": -1, "zset-max-listpack-entries": 0,
+                "hash-max-listpack-entries": 512, "hash-max-listpack-value": 512},
+    (2, False): {"list-max-listpack-size": 1, "zset-max-listpack-entries": 128,
+                 "hash-max-listpack-entries": 1, "hash-max-listpack-value": 512},
+    (3, False): {"list-max-listpack-size": 128, "zset-max-listpack-entries": 8,
+                 "hash-max-listpack-entries": 5, "hash-max-listpack-value": 12},
 }
 TIME_TOLERANCE = {"seconds": 3, "milliseconds": 3000}
 
