@@ -53,8 +53,7 @@ void kv_reply_bulk(struct kv_out *o, const void *bytes, size_t len)
     if (KV_LIKELY(len <= INLINE_BULK_MAX)) {
         char *p = kv_out_reserve(o, len + HEADER_MAX + 2);
         p = put_header(p, '$', (int64_t)len);
-        if (len > 0)
-            memcpy(p, bytes, len);
+        kv_bytes_copy(p, bytes, len);
         p += len;
         *p++ = '\r';
         *p++ = '\n';

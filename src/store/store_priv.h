@@ -131,32 +131,11 @@ KV_INLINE void database_count_removed(struct kv_database *database, const struct
     database_count(database, kv_entry_type(e), entry_footprint(e), (struct kv_footprint){0, 0});
 }
 
-KV_INLINE uint64_t load_word(const char *p)
-{
-    uint64_t word;
-    memcpy(&word, p, sizeof(word));
-    return word;
-}
-
-/* Keys are mostly 8 to 32 bytes: those are compared by overlapping words without a call. */
-KV_INLINE bool key_bytes_equal(const char *a, const char *b, size_t len)
-{
-    if (len < 8 || len > 32)
-        return memcmp(a, b, len) == 0;
-    uint64_t difference = load_word(a) ^ load_word(b);
-    difference |= load_word(a + len - 8) ^ load_word(b + len - 8);
-    if (len > 16) {
-        difference |= load_word(a + 8) ^ load_word(b + 8);
-        difference |= load_word(a + len - 16) ^ load_word(b + len - 16);
-    }
-    return difference == 0;
-}
-
 KV_INLINE bool entry_has_key(const void *item, const void *key)
 {
     const struct kv_key *k = key;
     struct kv_slice have = kv_entry_key(item);
-    return have.len == k->len && key_bytes_equal(have.ptr, k->ptr, k->len);
+    return have.len == k->len && kv_bytes_equal(have.ptr, k->ptr, k->len);
 }
 
 /* The entry of a key, due or not, or NULL. */

@@ -236,7 +236,7 @@ static bool has_name(const void *item, const void *key)
 {
     const struct kv_slice *name = key;
     struct kv_slice have = kv_element_name(item);
-    return have.len == name->len && memcmp(have.ptr, name->ptr, have.len) == 0;
+    return kv_slice_equal(have, *name);
 }
 
 struct kv_element *kv_dict_find(const struct kv_dict *d, struct kv_slice name, uint64_t hash)
