@@ -80,13 +80,13 @@ static void needle_of_string(struct kv_needle *n, struct kv_slice text)
     }
 }
 
-void kv_needle_init(struct kv_needle *n, struct kv_slice text)
+void kv_needle_init_any(struct kv_needle *n, struct kv_slice text)
 {
     int64_t number;
-    /* The first byte sorts nearly all texts out before the parser is called. */
+    /* First and last byte sort nearly all texts out before the parser is called. */
     if (text.len - 1 < INT_TEXT_LONGEST &&
         (text.ptr[0] == '-' || (unsigned char)(text.ptr[0] - '0') <= 9) &&
-        kv_int_parse(text, &number))
+        (unsigned char)(text.ptr[text.len - 1] - '0') <= 9 && kv_int_parse(text, &number))
         kv_needle_init_int(n, number);
     else
         needle_of_string(n, text);
@@ -174,14 +174,11 @@ uint8_t *kv_packed_find(const uint8_t *list, const uint8_t *from, const struct k
 
 /* --- writing --- */
 
-uint8_t *kv_packed_put(uint8_t *to, const struct kv_needle *n)
+uint8_t *kv_packed_put_any(uint8_t *to, const struct kv_needle *n)
 {
     size_t body = kv_needle_body(n);
     size_t tail = kv_packed_tail(body);
-    if (KV_LIKELY(n->head_len == 1))
-        *to = n->head[0];
-    else
-        memcpy(to, n->head, n->head_len);
+    memcpy(to, n->head, n->head_len);
     to += n->head_len;
     if (n->len != 0)
         memcpy(to, n->ptr, n->len);

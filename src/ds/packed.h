@@ -146,8 +146,27 @@ KV_INLINE struct kv_slice kv_packed_text(const uint8_t *at, char scratch[KV_INT_
 
 /* --- finding --- */
 
-void kv_needle_init(struct kv_needle *n, struct kv_slice text) KV_HOT;
+/* True for the usual text: 1 to 63 bytes that do not begin as a number does. Its encoding is one
+ * byte, its length marked with 0x80, and so it can be written and compared without a needle. */
+KV_INLINE bool kv_packed_is_plain(struct kv_slice text)
+{
+    return text.len - 1 < 63 && text.ptr[0] != '-' && (unsigned char)(text.ptr[0] - '0') > 9;
+}
+
+void kv_needle_init_any(struct kv_needle *n, struct kv_slice text);
 void kv_needle_init_int(struct kv_needle *n, int64_t number);
+
+KV_INLINE void kv_needle_init(struct kv_needle *n, struct kv_slice text)
+{
+    if (KV_LIKELY(kv_packed_is_plain(text))) {
+        n->ptr = text.ptr;
+        n->len = text.len;
+        n->head[0] = (uint8_t)(0x80 | text.len);
+        n->head_len = 1;
+        return;
+    }
+    kv_needle_init_any(n, text);
+}
 
 KV_INLINE size_t kv_needle_body(const struct kv_needle *n)
 {
@@ -168,7 +187,7 @@ KV_INLINE bool kv_needle_is_at(const struct kv_needle *n, const uint8_t *at)
         return false;
     if (KV_UNLIKELY(n->head_len > 1) && memcmp(at, n->head, n->head_len) != 0)
         return false;
-    return n->len == 0 || memcmp(at + n->head_len, n->ptr, n->len) == 0;
+    return kv_bytes_equal(at + n->head_len, n->ptr, n->len);
 }
 
 /* Looks for an item among every `stride`-th, from `from` (a position of such an item, or the end)
@@ -179,8 +198,18 @@ uint8_t *kv_packed_find(const uint8_t *list, const uint8_t *from, const struct k
 
 /* --- writing --- */
 
+uint8_t *kv_packed_put_any(uint8_t *to, const struct kv_needle *n);
+
 /* Writes an item of kv_needle_bytes; returns what follows it. */
-uint8_t *kv_packed_put(uint8_t *to, const struct kv_needle *n) KV_HOT;
+KV_INLINE uint8_t *kv_packed_put(uint8_t *to, const struct kv_needle *n)
+{
+    if (KV_UNLIKELY(n->head_len != 1 || n->len > 63))
+        return kv_packed_put_any(to, n);
+    to[0] = n->head[0];
+    kv_bytes_copy(to + 1, n->ptr, n->len);
+    to[n->len + 1] = (uint8_t)(n->len + 1);
+    return to + n->len + 2;
+}
 
 /* Writes head and end of a list of `bytes` bytes, the items being there or about to be put behind
  * the head. */
