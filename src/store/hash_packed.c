@@ -358,8 +358,8 @@ static enum kv_err replace(struct kv_view *v, const struct kv_key *k, struct kv_
 }
 
 /* Carries a plan out that leaves at least one field. */
-static enum kv_err carry_out(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                             const struct plan *plan)
+static KV_NOINLINE enum kv_err carry_out(struct kv_view *v, const struct kv_key *k,
+                                         struct kv_entry **e, const struct plan *plan)
 {
     if (KV_UNLIKELY(plan->widened))
         return replace(v, k, e, plan);
@@ -396,8 +396,62 @@ KV_INLINE void make_needles(struct edit *edit, const struct kv_slice *pair)
     kv_needle_init(&edit->value, pair[1]);
 }
 
-enum kv_err kv_hash_packed_set(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
-                               struct kv_hash_pairs *p)
+/* The field of that name, if it lies at `at` or else anywhere: where its value is. NULL: there is
+ * none, or the name is longer than it may be now. */
+KV_INLINE const uint8_t *find_value(const uint8_t *list, const uint8_t *at, struct kv_slice name,
+                                    uint64_t longest)
+{
+    struct kv_needle n;
+    if (KV_LIKELY(kv_packed_is_plain(name)) && at[0] == (0x80 | name.len) &&
+        kv_bytes_equal(at + 1, name.ptr, name.len))
+        return at + name.len + 2;
+    if (KV_UNLIKELY(name.len > longest))
+        return NULL;
+    kv_needle_init(&n, name);
+    at = kv_packed_find(list, at, &n, 2);
+    return at != NULL ? kv_packed_next(at) : NULL;
+}
+
+/* The usual HSET, without a plan: every field is there, and its value keeps its length. Looks at
+ * all of them before it writes any; false: it is otherwise, and nothing has changed. Budget: 70
+ * instructions a field that lies where it is expected. */
+static KV_HOT bool overwrite_known(const uint8_t *list, const struct kv_hash_pairs *p,
+                                   uint64_t longest)
+{
+    struct kv_needle numbers[EDITS_INLINE]; /* of values that are not plain */
+    uint8_t *spots[EDITS_INLINE];
+    const uint8_t *at = kv_packed_first(list);
+    for (size_t i = 0; i < p->count; i++) {
+        struct kv_slice value = p->words[2 * i + 1];
+        at = find_value(list, at, p->words[2 * i], longest);
+        if (KV_UNLIKELY(at == NULL))
+            return false;
+        spots[i] = (uint8_t *)(uintptr_t)at;
+        if (KV_LIKELY(kv_packed_is_plain(value))) {
+            if (at[0] != (0x80 | value.len))
+                return false;
+            at += value.len + 2;
+            continue;
+        }
+        if (KV_UNLIKELY(value.len > longest))
+            return false;
+        kv_needle_init_any(&numbers[i], value);
+        if (kv_packed_body(at) != kv_needle_body(&numbers[i]))
+            return false;
+        at += kv_needle_bytes(&numbers[i]);
+    }
+    for (size_t i = 0; i < p->count; i++) {
+        struct kv_slice value = p->words[2 * i + 1];
+        if (KV_LIKELY(kv_packed_is_plain(value)))
+            kv_bytes_copy(spots[i] + 1, value.ptr, value.len);
+        else
+            kv_packed_put(spots[i], &numbers[i]);
+    }
+    return true;
+}
+
+static KV_NOINLINE enum kv_err set_planned(struct kv_view *v, const struct kv_key *k,
+                                           struct kv_entry **e, struct kv_hash_pairs *p)
 {
     struct edit room[EDITS_INLINE];
     struct plan plan;
@@ -432,6 +486,65 @@ enum kv_err kv_hash_packed_set(struct kv_view *v, const struct kv_key *k, struct
     return err;
 }
 
+enum kv_err kv_hash_packed_set(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                               struct kv_hash_pairs *p)
+{
+    size_t len;
+    uint64_t longest = kv_store_limits(v->store)->hash_max_listpack_value;
+    if (KV_LIKELY(kv_entry_encoding(*e) == KV_ENC_LISTPACK && p->due < 0 && p->hint == 0 &&
+                  p->count <= EDITS_INLINE && longest >= 63) &&
+        overwrite_known(kv_entry_bytes(*e, &len), p, longest)) {
+        p->done = p->count;
+        return KV_OK;
+    }
+    return set_planned(v, k, e, p);
+}
+
+/* True when the names are certainly different: a mark for what tells most names apart finds no mark
+ * of another. False: they may be. */
+static bool names_differ(const struct kv_hash_pairs *p)
+{
+    uint64_t marks[32] = {0};
+    for (size_t i = 0; i < p->count; i++) {
+        struct kv_slice name = p->words[2 * i];
+        if (name.len == 0)
+            return false;
+        uint32_t mixed = (uint8_t)name.ptr[0] | (uint32_t)(uint8_t)name.ptr[name.len - 1] << 8 |
+                         (uint32_t)(uint8_t)name.ptr[name.len / 2] << 16 | (uint32_t)name.len << 24;
+        uint32_t mark = mixed * UINT32_C(0x9e3779b1) >> 21;
+        uint64_t bit = (uint64_t)1 << (mark & 63);
+        if (marks[mark >> 6] & bit)
+            return false;
+        marks[mark >> 6] |= bit;
+    }
+    return true;
+}
+
+/* A new hash of a few fields that are certainly different: written without a plan. */
+static enum kv_err create_few(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
+                              struct kv_hash_pairs *p)
+{
+    struct kv_needle needles[2 * EDITS_INLINE];
+    size_t words = 2 * p->count, len = KV_PACKED_EMPTY;
+    uint8_t *list;
+    for (size_t i = 0; i < words; i++) {
+        kv_needle_init(&needles[i], p->words[i]);
+        len += kv_needle_bytes(&needles[i]);
+    }
+    if (KV_UNLIKELY(len > KV_PACKED_MAX))
+        return KV_ERR_LIMIT;
+    enum kv_err err =
+        kv_store_put_bytes(v, k, e, KV_TYPE_HASH, KV_ENC_LISTPACK, len, KV_KEEP_EXPIRY, &list);
+    if (KV_UNLIKELY(err != KV_OK))
+        return err;
+    uint8_t *to = list + KV_PACKED_HEAD;
+    for (size_t i = 0; i < words; i++)
+        to = kv_packed_put(to, &needles[i]);
+    kv_packed_seal(list, len, (uint32_t)words);
+    p->created = p->done = p->count;
+    return KV_OK;
+}
+
 /* Writes the pairs of a new hash into its block. */
 static enum kv_err create(struct kv_view *v, const struct kv_key *k, struct kv_entry **e,
                           const struct plan *plan)
@@ -464,6 +577,9 @@ enum kv_err kv_hash_packed_create(struct kv_view *v, const struct kv_key *k, str
     const struct kv_collection_limits *limits = kv_store_limits(v->store);
     if (KV_UNLIKELY(too_long(p, limits->hash_max_listpack_value)))
         return KV_ERR_LIMIT;
+    if (p->due < 0 && p->count <= KV_MIN(EDITS_INLINE, limits->hash_max_listpack_entries) &&
+        names_differ(p))
+        return create_few(v, k, e, p);
     if (!plan_room(&plan, p->count, room, p->arena))
         return KV_ERR_NOMEM;
     if (p->due >= 0)

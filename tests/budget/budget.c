@@ -30,7 +30,7 @@
 #define BURST 640 /* 16 commands with 15 fields each, two blocks a field and some */
 #define KEYS 1000
 #define PIPELINE 50
-#define PIECE_BYTES 256 /* room of one command in a pipeline */
+#define PIECE_BYTES 800 /* room of one command in a pipeline */
 
 struct budget {
     const char *name;
@@ -271,6 +271,90 @@ static void run_replace(uint64_t rounds)
     }
 }
 
+/* --- hashes of 15 fields, as applications have them: names, numbers, dates --- */
+
+static const char *const person[] = {
+    "username",     "john_doe",
+    "email",        "john@example.com",
+    "password",     "hashed_pwd_123",
+    "created",      "1709125200",
+    "updated",      "1709125200",
+    "first_name",   "John",
+    "last_name",    "Doe",
+    "phone_number", "+1234567890",
+    "address",      "123_Main_St",
+    "city",         "NewYork",
+    "country",      "USA",
+    "postal",       "10001",
+    "company",      "Acme_Corp",
+    "job_title",    "Engineer",
+    "bio",          "Loves_coding",
+};
+static struct pipeline hsets[KEYS / PIPELINE], hgets[KEYS / PIPELINE], hgetalls[KEYS / PIPELINE],
+    dels[KEYS / PIPELINE];
+
+static void add_word(struct pipeline *p, const char *word)
+{
+    p->len +=
+        (size_t)snprintf(p->bytes + p->len, PIECE_BYTES, "$%zu\r\n%s\r\n", strlen(word), word);
+}
+
+static void add_head(struct pipeline *p, size_t words, const char *name, size_t key)
+{
+    char text[32];
+    p->len += (size_t)snprintf(p->bytes + p->len, PIECE_BYTES, "*%zu\r\n", words);
+    add_word(p, name);
+    snprintf(text, sizeof(text), "key:%012zu", key);
+    add_word(p, text);
+}
+
+static void prepare_hashes(void)
+{
+    prepare_engine();
+    for (size_t key = 0; key < KEYS; key++) {
+        size_t i = key / PIPELINE;
+        add_head(&dels[i], 2, "DEL", key);
+        add_head(&hgetalls[i], 2, "HGETALL", key);
+        add_head(&hgets[i], 3, "HGET", key);
+        add_word(&hgets[i], "company");
+        add_head(&hsets[i], 2 + KV_ARRAY_LEN(person), "HSET", key);
+        for (size_t word = 0; word < KV_ARRAY_LEN(person); word++)
+            add_word(&hsets[i], person[word]);
+    }
+    for (size_t i = 0; i < KV_ARRAY_LEN(dels); i++) {
+        feed(&dels[i]);
+        feed(&hsets[i]);
+    }
+}
+
+/* All fields are there with values of these lengths: they are overwritten in place. */
+static void run_hset(uint64_t rounds)
+{
+    for (uint64_t i = 0; i < rounds; i++)
+        feed(&hsets[i % KV_ARRAY_LEN(hsets)]);
+}
+
+/* The hash is made anew each time. Two pipelines. */
+static void run_hset_new(uint64_t rounds)
+{
+    for (uint64_t i = 0; i < rounds; i++) {
+        feed(&dels[i % KV_ARRAY_LEN(dels)]);
+        feed(&hsets[i % KV_ARRAY_LEN(hsets)]);
+    }
+}
+
+static void run_hgetall(uint64_t rounds)
+{
+    for (uint64_t i = 0; i < rounds; i++)
+        feed(&hgetalls[i % KV_ARRAY_LEN(hgetalls)]);
+}
+
+static void run_hget(uint64_t rounds)
+{
+    for (uint64_t i = 0; i < rounds; i++)
+        feed(&hgets[i % KV_ARRAY_LEN(hgets)]);
+}
+
 static void prepare_parse(void)
 {
     prepare_arena();
@@ -308,6 +392,10 @@ static const struct budget budgets[] = {
     {"get", PIPELINE, "a pipelined GET, from bytes to bytes", prepare_engine, run_get},
     {"set", PIPELINE, "a SET whose block stays", prepare_engine, run_set},
     {"set-replace", 2 * PIPELINE, "a SET that changes the block", prepare_engine, run_replace},
+    {"hset15", PIPELINE, "an HSET of 15 known fields", prepare_hashes, run_hset},
+    {"hset15-new", PIPELINE, "a DEL and an HSET of 15 new fields", prepare_hashes, run_hset_new},
+    {"hgetall15", PIPELINE, "an HGETALL of 15 fields", prepare_hashes, run_hgetall},
+    {"hget15", PIPELINE, "an HGET of the 13th of 15 fields", prepare_hashes, run_hget},
 };
 
 /* The function that callgrind counts in: never inlined, copied or specialised. */
