@@ -28,7 +28,7 @@ enum sweep_flags {
 
 struct sweep {
     const char *setup; /* lines separated by '|', or NULL; "fill N" makes keys fill:0 ... */
-    const char *line;  /* words separated by spaces; "@N" is a word of N bytes */
+    const char *line;  /* words separated by spaces; "@N" is a word of N bytes, "^hex" of these */
     uint32_t flags;
 };
 
@@ -316,6 +316,102 @@ static const struct sweep sweeps[] = {
     {NULL, "CLIENT SETINFO LIB-NAME @30", 0},
     {NULL, "CLIENT SETNAME @300", 0},
     {NULL, "CLIENT UNPAUSE", 0},
+    {NULL, "CLIENT UNBLOCK 1 ERROR", SWEEP_CONFIG},
+    {"SET a @50", "DUMP a", SWEEP_VOLATILE},
+    {"RPUSH a x @9000", "DUMP a", SWEEP_VOLATILE},
+    {NULL, "RESTORE a 0 ^000378797a0a00324bbf22eca7dbd6", 0},
+    {"SET a @2000",
+     "RESTORE a 100000 ^12010210100000000300816102816202816302ff0a00c818b90c9533529e REPLACE", 0},
+    /* hashes */
+    {NULL, "HSET h a 1 b @30 c 3", 0},
+    {"HSET h a 1 b @30", "HSET h a 2 c @50", 0},
+    {"HSET h a 1 b @30", "HSET h a @100", 0},
+    {"HSET h a 1", "HSET h @100 1 b 2", 0},
+    {"HSET h @100 1", "HSET h a 1 @100 @300 c 3", SWEEP_PARTIAL},
+    {NULL, "HMSET h a 1 b @70", 0},
+    {"HSET h a 1", "HSETNX h b @70", 0},
+    {"HSET h @100 1", "HSETNX h b @70", 0},
+    {"HSET h a 1 b @30", "HGET h a", 0},
+    {"HSET h a 1 b @30", "HMGET h a c b", 0},
+    {"HSET h a 1 b @30", "HGETALL h", 0},
+    {"HSET h a 1 b @30", "HKEYS h", 0},
+    {"HSET h a 1 @90 @30", "HVALS h", SWEEP_VOLATILE},
+    {"HSET h a 1 b @30", "HLEN h", 0},
+    {"HSET h a 1 b @30", "HSTRLEN h b", 0},
+    {"HSET h a 1 b @30", "HEXISTS h b", 0},
+    {"HSET h a 1 b @900", "HDEL h b", 0},
+    {"HSET h @100 1 b @30", "HDEL h b @100", 0},
+    {"HSET h a 1", "HINCRBY h a 100000000", 0},
+    {"HSET h a 1 @90 2", "HINCRBY h b 5", 0},
+    {"HSET h a 1.5", "HINCRBYFLOAT h a 0.123456789", 0},
+    {"HSET h a 1 b 2 c 3", "HRANDFIELD h 2 WITHVALUES", SWEEP_VOLATILE},
+    {"HSET h a 1 b 2 @90 3", "HRANDFIELD h -5", SWEEP_VOLATILE},
+    {"HSET h a 1 b 2 c 3", "HSCAN h 0 COUNT 10", 0},
+    {"HSET h a 1 b @30", "HEXPIRE h 100 FIELDS 2 a b", 0},
+    {"HSET h a 1 @90 2", "HPEXPIRE h 100000 FIELDS 2 a @90", SWEEP_PARTIAL},
+    {"HSET h a 1 b 2", "HEXPIREAT h 1 FIELDS 1 a", 0},
+    {"HSET h a 1 b 2", "HPEXPIREAT h 1700000900000 NX FIELDS 1 a", 0},
+    {"HSET h a 1|HEXPIRE h 100 FIELDS 1 a", "HPERSIST h FIELDS 1 a", 0},
+    {"HSET h a 1|HEXPIRE h 100 FIELDS 1 a", "HTTL h FIELDS 1 a", 0},
+    {"HSET h a 1|HEXPIRE h 100 FIELDS 1 a", "HPTTL h FIELDS 2 a b", 0},
+    {"HSET h a 1|HEXPIRE h 100 FIELDS 1 a", "HEXPIRETIME h FIELDS 1 a", 0},
+    {"HSET h a 1|HEXPIRE h 100 FIELDS 1 a", "HPEXPIRETIME h FIELDS 1 a", 0},
+    {"HSET h a 1 b 2", "HGETEX h EX 100 FIELDS 2 a b", 0},
+    {"HSET h a 1 b 2", "HGETDEL h FIELDS 1 a", 0},
+    {"HSET h a 1 b 2", "HSETEX h EX 100 FIELDS 2 a @40 c 3", 0},
+    /* sets */
+    {NULL, "SADD s 1 2 3", 0},
+    {"SADD s 1 2", "SADD s a @30", 0},
+    {"SADD s a", "SADD s @100 b", 0},
+    {"SADD s @100", "SADD s a b", SWEEP_PARTIAL},
+    {"SADD s 1 2 3", "SREM s 2", 0},
+    {"SADD s a b @100", "SREM s a @100", 0},
+    {"SADD s a b", "SISMEMBER s a", 0},
+    {"SADD s a b", "SMISMEMBER s a c", 0},
+    {"SADD s a b", "SCARD s", 0},
+    {"SADD s a b 3", "SMEMBERS s", 0},
+    {"SADD s a", "SPOP s", 0},
+    {"SADD s @100", "SPOP s 2", 0},
+    {"SADD s a b c", "SRANDMEMBER s 2", SWEEP_VOLATILE},
+    {"SADD s a b @100|SADD t a", "SMOVE s t b", 0},
+    {"SADD s a b @100|SADD t a b", "SINTER s t", SWEEP_VOLATILE},
+    {"SADD s a b @100|SADD t a b", "SINTERSTORE u s t", 0},
+    {"SADD s a b|SADD t a b", "SINTERCARD 2 s t", 0},
+    {"SADD s 1 2|SADD t 2 3", "SUNION s t", SWEEP_VOLATILE},
+    {"SADD s 1 2|SADD t a", "SUNIONSTORE u s t", 0},
+    {"SADD s 1 2|SADD t a", "SUNIONCARD 2 s t", 0},
+    {"SADD s 1 2|SADD t 2", "SDIFF s t", SWEEP_VOLATILE},
+    {"SADD s 1 2|SADD t 2", "SDIFFSTORE u s t", 0},
+    {"SADD s 1 2|SADD t 2", "SDIFFCARD 2 s t", 0},
+    {"SADD s a b c", "SSCAN s 0", 0},
+    {"SADD s a b", "SEXPIRE s 100 MEMBERS 2 a b", SWEEP_SHAPE | SWEEP_PARTIAL},
+    {"SADD s 1 2", "SPEXPIRE s 100000 MEMBERS 1 1", SWEEP_SHAPE},
+    {"SADD s a @100", "SEXPIREAT s 1 MEMBERS 1 a", 0},
+    {"SADD s a @100", "SPEXPIREAT s 1700000900000 MEMBERS 1 a", 0},
+    {"SADD s a|SEXPIRE s 100 MEMBERS 1 a", "SPERSIST s MEMBERS 1 a", 0},
+    {"SADD s a|SEXPIRE s 100 MEMBERS 1 a", "STTL s MEMBERS 1 a", 0},
+    {"SADD s a|SEXPIRE s 100 MEMBERS 1 a", "SPTTL s MEMBERS 1 a", 0},
+    {"SADD s a|SEXPIRE s 100 MEMBERS 1 a", "SEXPIRETIME s MEMBERS 1 a", 0},
+    {"SADD s a|SEXPIRE s 100 MEMBERS 1 a", "SPEXPIRETIME s MEMBERS 1 a", 0},
+    /* HyperLogLog */
+    {NULL, "PFADD p a b c", 0},
+    {"PFADD p a b c", "PFADD p d e f", 0},
+    {"PFADD p a b c", "PFCOUNT p", 0},
+    {"PFADD p a|PFADD q b", "PFCOUNT p q", 0},
+    {"PFADD p a|PFADD q b", "PFMERGE p q", 0},
+    {"PFADD p a", "PFDEBUG ENCODING p", 0},
+    {NULL, "PFSELFTEST", 0},
+    {NULL, "RESTORE-ASKING a 0 ^000378797a0a00324bbf22eca7dbd6", 0},
+    /* what would block finds something */
+    {"RPUSH a 1 2 3", "BLPOP b a 0", 0},
+    {"RPUSH a 1 2 3", "BRPOP b a 0", 0},
+    {"RPUSH a 1 2 3", "BLMPOP 0 2 b a LEFT COUNT 2", 0},
+    {"RPUSH a 1 2 3", "BLMOVE a b LEFT RIGHT 0", 0},
+    {"RPUSH a 1 2 3|RPUSH b 1", "BRPOPLPUSH a b 0", 0},
+    {"RPUSH a 1 2 3", "BLMOVEM a b LEFT RIGHT 0 COUNT 2 BULK", 0},
+    {"ZADD a 1 x 2 y", "BZPOPMIN b a 0", 0},
+    {"ZADD a 1 x 2 y", "BZPOPMAX b a 0", 0},
+    {"ZADD a 1 x 2 y", "BZMPOP 0 2 b a MAX COUNT 2", 0},
     /* transactions */
     {NULL, "MULTI", 0},
     {NULL, "EXEC", SWEEP_ERROR},
@@ -409,9 +505,26 @@ static void assert_same(const struct state *a, const struct state *b, const char
 
 /* --- requests --- */
 
+/* "^00ff" is a word of the bytes 00 and ff. */
+static void add_bytes(const char *digits, size_t len)
+{
+    char header[32];
+    library_append(&request, header, (size_t)sprintf(header, "$%zu\r\n", len / 2));
+    for (size_t i = 0; i < len; i += 2) {
+        char pair[3] = {digits[i], digits[i + 1], '\0'};
+        char byte = (char)strtoul(pair, NULL, 16);
+        library_append(&request, &byte, 1);
+    }
+    library_append(&request, "\r\n", 2);
+}
+
 static void add_word(const char *word, size_t len)
 {
     char header[32];
+    if (len > 1 && word[0] == '^') {
+        add_bytes(word + 1, len - 1);
+        return;
+    }
     size_t size = len;
     bool made = len > 1 && word[0] == '@' && word[1] >= '0' && word[1] <= '9';
     if (made)
