@@ -137,3 +137,25 @@ uint64_t kv_crc64(uint64_t crc, const void *bytes, size_t len)
         return sum_by_folds(crc, bytes, len);
     return sum_by_tables(crc, bytes, len);
 }
+
+/* a(x) * b(x) mod P: a bit of b at a time, from the lowest coefficient on. */
+static uint64_t multiply(uint64_t a, uint64_t b)
+{
+    uint64_t product = 0;
+    for (uint64_t bit = (uint64_t)1 << 63; bit != 0; bit >>= 1, a = times_x(a))
+        if (b & bit)
+            product ^= a;
+    return product;
+}
+
+uint64_t kv_crc64_combine(uint64_t first, uint64_t second, uint64_t second_len)
+{
+    /* Behind the first lie 8 * second_len bits: it is multiplied by so high a power of x. */
+    uint64_t power = (uint64_t)1 << 55;
+    for (; second_len != 0; second_len >>= 1) {
+        if (second_len & 1)
+            first = multiply(first, power);
+        power = multiply(power, power);
+    }
+    return first ^ second;
+}

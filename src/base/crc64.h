@@ -11,4 +11,9 @@
 /* The sum of what `crc` is the sum of, followed by these bytes. Start with 0. */
 uint64_t kv_crc64(uint64_t crc, const void *bytes, size_t len);
 
+/* The sum of two runs of bytes, one behind the other, from the sum of each; `second_len` bytes are
+ * in the second. So parts can be summed apart, and a part that was changed be corrected: sums of
+ * equally long runs differ as the sum of their difference does. */
+uint64_t kv_crc64_combine(uint64_t first, uint64_t second, uint64_t second_len);
+
 #endif

@@ -11,17 +11,19 @@
  * STREAM_READ_BYTES, so a test calls it until the answer is empty; a reader that nobody reads stops
  * writers when the ring is full, as a slow replica would.
  *
- * DEBUG OBJECT's serializedlength is the length of the value in the RDB format without compression.
+ * DEBUG OBJECT's serializedlength is the length of the value in the RDB format.
  */
 #include "base/assert.h"
 #include "base/glob.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "cmd/debug_priv.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
+#include "persist/rdb_value.h"
 #include "store/foreign.h"
 #include <errno.h>
 #include <limits.h>
@@ -74,24 +76,16 @@ static void debug_sleep(struct kv_call *call)
 
 /* --- OBJECT --- */
 
-static size_t rdb_length_bytes(size_t len)
+/* Bytes of a value as DUMP would write it; 0: out of memory. */
+static uint64_t serialized_bytes(struct kv_call *call, const struct kv_entry *e)
 {
-    return len < 64 ? 1 : len < 16384 ? 2 : len <= UINT32_MAX ? 5 : 9;
-}
-
-static size_t rdb_string_bytes(const struct kv_entry *e)
-{
-    int64_t value;
-    if (kv_entry_encoding(e) == KV_ENC_INT && kv_entry_string_int(e, &value)) {
-        if (value >= INT8_MIN && value <= INT8_MAX)
-            return 2;
-        if (value >= INT16_MIN && value <= INT16_MAX)
-            return 3;
-        if (value >= INT32_MIN && value <= INT32_MAX)
-            return 5;
-    }
-    size_t len = kv_entry_string_len(e);
-    return rdb_length_bytes(len) + len;
+    struct kv_rdb_writer w;
+    kv_rdb_writer_init(&w);
+    w.compress = kv_engine_options(call->engine)->rdb_compression;
+    kv_rdb_put_value(&w, e);
+    uint64_t bytes = w.err == KV_OK ? kv_rdb_writer_offset(&w) : 0;
+    kv_rdb_writer_release(&w);
+    return bytes;
 }
 
 static void debug_object(struct kv_call *call)
@@ -102,12 +96,12 @@ static void debug_object(struct kv_call *call)
         kv_call_error(call, "ERR no such key");
         return;
     }
-    size_t bytes = kv_entry_type(e) == KV_TYPE_STRING ? rdb_string_bytes(e) : 0;
+    unsigned long long bytes = serialized_bytes(call, e);
     unsigned clock = e->access[0] | (unsigned)e->access[1] << 8 | (unsigned)e->access[2] << 16;
     char text[256];
     snprintf(
         text, sizeof(text),
-        "Value at:%p refcount:%d encoding:%s serializedlength:%zu lru:%u lru_seconds_idle:%llu",
+        "Value at:%p refcount:%d encoding:%s serializedlength:%llu lru:%u lru_seconds_idle:%llu",
         (const void *)e, kv_cmd_references(e), kv_entry_encoding_name(e), bytes, clock,
         (unsigned long long)kv_entry_idle_seconds(e, call->view.now_ms));
     kv_reply_status(call->out, text);
@@ -230,6 +224,8 @@ static void debug_help(struct kv_call *call)
         "    Write <message> to the server log.",
         "OBJECT <key>",
         "    Address, encoding and access clock of the value at <key>.",
+        "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+        "    Save to the file that dbfilename names, empty the keyspace, load the file.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Whether due keys are removed in the background.",
         "SLEEP <seconds>",
@@ -248,6 +244,7 @@ static const struct {
 } subcommands[] = {
     {"sleep", 3, 3, debug_sleep},
     {"object", 3, 3, debug_object},
+    {"reload", 2, 5, kv_debug_reload},
     {"digest", 2, 2, debug_digest},
     {"digest-value", 2, INT_MAX, debug_digest_value},
     {"set-active-expire", 3, 3, debug_set_active_expire},

@@ -45,6 +45,7 @@ void kv_options_default(struct kv_options *o)
     o->databases = 16;
     o->pidfile = "";
     o->dir = "";
+    o->dbfilename = "dump.rdb";
     o->logfile = "";
     o->syslog_ident = "kvik";
     o->syslog_facility = LOG_LOCAL0;

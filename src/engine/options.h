@@ -49,7 +49,8 @@ struct kv_options {
     uint32_t io_backend;     /* enum kv_io_backend */
     bool daemonize;
     const char *pidfile;
-    const char *dir; /* "" : stay */
+    const char *dir;        /* "" : stay */
+    const char *dbfilename; /* of the RDB file, in the working directory; changeable */
     const char *logfile;
     const char *syslog_ident;
     bool syslog_enabled;

@@ -41,9 +41,11 @@ struct kv_rdb_writer {
     size_t summed;              /* bytes of the buffer that are in the checksum */
     uint64_t checksum;          /* of all before `summed` */
     uint64_t flushed_bytes;     /* handed to the file descriptor */
+    uint64_t first_offset;      /* of the descriptor, where the first byte goes */
     int fd;                     /* -1: in memory */
     bool compress;              /* strings by LZF where that is shorter (rdbcompression) */
     bool checksums;             /* rdbchecksum */
+    uint32_t version;           /* highest that an entry in it needs (rdb_file.h) */
     enum kv_err err;            /* first failure */
     int error;                  /* errno of it */
     struct kv_rdb_bytes packed; /* scratch of the compression */
@@ -56,6 +58,14 @@ enum kv_err kv_rdb_writer_flush(struct kv_rdb_writer *w);     /* all to the file
 uint64_t kv_rdb_writer_checksum(struct kv_rdb_writer *w);     /* of all that was put */
 uint64_t kv_rdb_writer_offset(const struct kv_rdb_writer *w); /* bytes put so far */
 struct kv_slice kv_rdb_writer_bytes(const struct kv_rdb_writer *w); /* in memory: all of them */
+
+/* Puts all that a writer in memory has, its checksum included, and empties it. */
+void kv_rdb_writer_move(struct kv_rdb_writer *to, struct kv_rdb_writer *from);
+
+/* Replaces bytes that were put, at an offset from the first one. KV_ERR_IO: the descriptor cannot
+ * go back to what was flushed. */
+enum kv_err kv_rdb_writer_patch(struct kv_rdb_writer *w, uint64_t offset, const void *old,
+                                const void *bytes, size_t len) KV_MUST_CHECK;
 
 void kv_rdb_put(struct kv_rdb_writer *w, const void *bytes, size_t len);
 void kv_rdb_put_byte(struct kv_rdb_writer *w, uint8_t byte);

@@ -18,6 +18,7 @@
 #include "persist/rdb_io.h"
 #include <errno.h>
 #include <liblzf/lzf.h>
+#include <unistd.h>
 
 #define FLUSH_BYTES ((size_t)256 << 10)
 #define INT_TEXT_SHORT 11u /* longest text of an integer of 32 bits */
@@ -72,6 +73,8 @@ void kv_rdb_writer_init_fd(struct kv_rdb_writer *w, int fd)
 {
     KV_ASSERT(fd >= 0);
     *w = (struct kv_rdb_writer){.fd = fd, .flush_bytes = FLUSH_BYTES, .checksums = true};
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    w->first_offset = at > 0 ? (uint64_t)at : 0;
 }
 
 void kv_rdb_writer_release(struct kv_rdb_writer *w)
@@ -158,6 +161,65 @@ void kv_rdb_put(struct kv_rdb_writer *w, const void *bytes, size_t len)
     }
     if (KV_UNLIKELY(!kv_rdb_bytes_append(&w->buf, bytes, len)))
         note_failure(w, KV_ERR_NOMEM);
+}
+
+void kv_rdb_writer_move(struct kv_rdb_writer *to, struct kv_rdb_writer *from)
+{
+    KV_ASSERT(from->fd < 0);
+    if (from->err != KV_OK) {
+        to->err = to->err != KV_OK ? to->err : from->err;
+        to->error = to->error != 0 ? to->error : from->error;
+    }
+    size_t len = from->buf.len;
+    if (len != 0 && to->err == KV_OK) {
+        uint64_t sum = kv_rdb_writer_checksum(to);
+        bool summed = from->checksums;
+        uint64_t more = kv_rdb_writer_checksum(from);
+        bool checksums = to->checksums;
+        to->checksums = checksums && !summed;
+        kv_rdb_put(to, from->buf.ptr, len);
+        to->checksums = checksums;
+        if (checksums && summed) {
+            to->summed = to->buf.len;
+            to->checksum = kv_crc64_combine(sum, more, len);
+        }
+    }
+    to->version = KV_MAX(to->version, from->version);
+    from->buf.len = 0;
+    from->summed = 0;
+    from->checksum = 0;
+}
+
+/* The sum as if the difference of old and new bytes had been in place from the start. */
+static void patch_sum(struct kv_rdb_writer *w, uint64_t offset, const uint8_t *old,
+                      const uint8_t *bytes, size_t len)
+{
+    uint8_t difference[64];
+    KV_ASSERT(len <= sizeof(difference));
+    for (size_t i = 0; i < len; i++)
+        difference[i] = old[i] ^ bytes[i];
+    uint64_t behind = kv_rdb_writer_offset(w) - offset - len;
+    w->checksum =
+        kv_rdb_writer_checksum(w) ^ kv_crc64_combine(kv_crc64(0, difference, len), 0, behind);
+}
+
+enum kv_err kv_rdb_writer_patch(struct kv_rdb_writer *w, uint64_t offset, const void *old,
+                                const void *bytes, size_t len)
+{
+    KV_ASSERT(offset + len <= kv_rdb_writer_offset(w));
+    if (w->checksums)
+        patch_sum(w, offset, old, bytes, len);
+    if (offset >= w->flushed_bytes) {
+        memcpy(w->buf.ptr + (offset - w->flushed_bytes), bytes, len);
+        return KV_OK;
+    }
+    if (offset + len > w->flushed_bytes && kv_rdb_writer_flush(w) != KV_OK)
+        return w->err;
+    ssize_t written = pwrite(w->fd, bytes, len, (off_t)(w->first_offset + offset));
+    if (written == (ssize_t)len)
+        return KV_OK;
+    note_failure(w, KV_ERR_IO);
+    return KV_ERR_IO;
 }
 
 void kv_rdb_put_byte(struct kv_rdb_writer *w, uint8_t byte)

@@ -47,6 +47,33 @@ START_TEST(a_sum_goes_on_where_it_was_left)
 }
 END_TEST
 
+START_TEST(sums_of_parts_combine)
+{
+    static uint8_t bytes[5000];
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("combine"));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)kv_random_next(&r);
+    uint64_t whole = kv_crc64(0, bytes, sizeof(bytes));
+    for (size_t cut = 0; cut <= sizeof(bytes); cut += 1 + cut / 7) {
+        uint64_t first = kv_crc64(0, bytes, cut);
+        uint64_t second = kv_crc64(0, bytes + cut, sizeof(bytes) - cut);
+        ck_assert_uint_eq(kv_crc64_combine(first, second, sizeof(bytes) - cut), whole);
+    }
+}
+END_TEST
+
+START_TEST(a_changed_byte_is_corrected_in_the_sum)
+{
+    uint8_t bytes[300] = {1, 2, 3}, difference[10] = {0};
+    uint64_t sum = kv_crc64(0, bytes, sizeof(bytes));
+    difference[8] = 7 ^ bytes[8];
+    bytes[8] = 7;
+    uint64_t changed = sum ^ kv_crc64_combine(kv_crc64(0, difference, 10), 0, sizeof(bytes) - 10);
+    ck_assert_uint_eq(changed, kv_crc64(0, bytes, sizeof(bytes)));
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -54,5 +81,7 @@ int main(void)
     unit_add(&u, the_check_value_is_right);
     unit_add(&u, every_length_and_offset_gives_the_naive_sum);
     unit_add(&u, a_sum_goes_on_where_it_was_left);
+    unit_add(&u, sums_of_parts_combine);
+    unit_add(&u, a_changed_byte_is_corrected_in_the_sum);
     return unit_run(&u);
 }

@@ -1,0 +1,111 @@
+/* Whole RDB files: head, entries, tail.
+ *
+ *   head      magic, version, notes about the file (AUX), what is kept for others (struct
+ * kv_rdb_kept) entries   per database a mark and two sizes, then key by key tail      mark of the
+ * end, checksum
+ *
+ * Writing is in pieces, so that a snapshot can be put together shard by shard: kv_rdb_put_head,
+ * then for each database kv_rdb_put_database and its entries, then kv_rdb_put_tail. Entries may be
+ * put into a writer of their own and moved behind the others later (kv_rdb_writer_move). A database
+ * may be announced as often as there are pieces of it. The version in the head is brought to what
+ * the entries needed when the tail is put.
+ *
+ * Reading puts everything into a store; what is due already is left out. The whole keyspace is held
+ * [alone] for it.
+ *
+ * Kept: functions (they are code of an engine that this version does not have) and modules' data
+ * about the file as a whole are read as bytes and written back.
+ */
+#ifndef KV_PERSIST_RDB_FILE_H
+#define KV_PERSIST_RDB_FILE_H
+
+#include "persist/rdb_value.h"
+
+/* Records that nobody here understands, as they came: before the first database and behind the last
+ * one. Zero when there are none. */
+struct kv_rdb_kept {
+    struct kv_rdb_bytes before, behind;
+};
+
+void kv_rdb_kept_release(struct kv_rdb_kept *k);
+
+#define KV_RDB_REPL_ID 40 /* characters of a replication id */
+
+/* What the notes of a file say. Zero: nothing. */
+struct kv_rdb_notes {
+    int64_t saved_at;    /* ctime, seconds of Unix time */
+    uint64_t used_bytes; /* used-mem */
+    bool is_aof_base;    /* aof-base: the file is the base of an append-only log */
+    bool has_repl;       /* the next three were there */
+    char repl_id[KV_RDB_REPL_ID + 1];
+    int64_t repl_offset;
+    int64_t repl_db;         /* repl-stream-db */
+    char server_version[32]; /* redis-ver or valkey-ver; writing: always ours */
+};
+
+/* --- writing --- */
+
+enum kv_rdb_entry_flags {
+    KV_RDB_WITH_IDLE = 1,      /* seconds since the last use, as an LRU policy wants them */
+    KV_RDB_WITH_FREQUENCY = 2, /* counters, as an LFU policy wants them */
+};
+
+/* `kept` may be NULL. The first bytes of the writer. */
+void kv_rdb_put_head(struct kv_rdb_writer *w, const struct kv_rdb_notes *notes,
+                     const struct kv_rdb_kept *kept);
+
+/* The entries that follow are of this database. The sizes are hints for the reader. */
+void kv_rdb_put_database(struct kv_rdb_writer *w, uint32_t db, uint64_t keys, uint64_t expires);
+
+/* One key with its value; flags: enum kv_rdb_entry_flags. Lock of its shard. */
+void kv_rdb_put_entry(struct kv_rdb_writer *w, const struct kv_view *v, const struct kv_entry *e,
+                      uint32_t flags);
+
+/* The end, checksum (0 without checksums) and version included. Does not flush. */
+void kv_rdb_put_tail(struct kv_rdb_writer *w, const struct kv_rdb_kept *kept);
+
+/* [alone] The whole keyspace, but for what is due. Flushes; KV_ERR_IO: w->error has the reason. */
+enum kv_err kv_rdb_save(struct kv_rdb_writer *w, struct kv_view *v,
+                        const struct kv_rdb_notes *notes, const struct kv_rdb_kept *kept,
+                        uint32_t flags) KV_MUST_CHECK;
+
+/* Writes a file whole or not at all: a temporary one beside it, fsync, rename. */
+struct kv_rdb_save_options {
+    struct kv_rdb_notes notes;
+    const struct kv_rdb_kept *kept; /* or NULL */
+    uint32_t flags;                 /* enum kv_rdb_entry_flags */
+    bool compress, checksums;
+};
+/* [alone] KV_ERR_IO: *error is the errno. */
+enum kv_err kv_rdb_save_path(const char *path, struct kv_view *v,
+                             const struct kv_rdb_save_options *o, int *error) KV_MUST_CHECK;
+
+/* --- reading --- */
+
+struct kv_rdb_load {
+    /* set by the caller */
+    bool keep_due;            /* a replica: its master says what goes */
+    bool merge;               /* keys of the file replace those that are there; else a key
+                                 that is there is a fault */
+    struct kv_rdb_kept *kept; /* gets what is kept; NULL: it is dropped */
+    uint64_t progress_bytes;  /* how often the next is called; 0: never */
+    bool (*progress)(void *arg, const struct kv_rdb_load *l, uint64_t offset); /* false: give up */
+    void *arg;
+    /* filled in */
+    uint32_t version;
+    bool valkey;
+    struct kv_rdb_notes notes;
+    uint64_t keys;      /* in the keyspace now */
+    uint64_t expired;   /* left out as due */
+    uint64_t empty;     /* left out as collections without members */
+    uint64_t metadata;  /* keys whose modules' metadata was dropped */
+    uint64_t announced; /* keys that the file's sizes announced so far */
+};
+
+/* [alone] Reads a file up to its end's checksum, which is compared when the reader keeps one. On
+ * failure the reader has the fault, and what was read before it is in the keyspace. Bytes behind
+ * the end are left. KV_ERR_CLOSED: progress gave up. */
+enum kv_err kv_rdb_load(struct kv_rdb_reader *r, struct kv_view *v,
+                        struct kv_rdb_load *l) KV_MUST_CHECK;
+
+#endif
