@@ -123,5 +123,6 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
     kv_stat_add(&w->stats.batches, 1);
     kv_stat_add(&w->stats.batch_commands, ran);
     kv_release(w, KV_HOLD_SHARDS);
+    kv_commit_note(c);
     return ran;
 }

@@ -546,6 +546,8 @@ void kv_blocking_leave(struct kv_client *c)
 bool kv_client_unblock(struct kv_client *c, bool with_error)
 {
     struct kv_waiter *wt = c->waiter;
+    if (kv_commit_waits(c))
+        return kv_commit_unblock(c, with_error);
     if (wt == NULL || !change_state(wt, WAITING, CANCELLED))
         return false;
     wt->unblocked = with_error;
@@ -567,6 +569,7 @@ void kv_blocking_on_served(struct kv_worker *w, void *served)
             for (const struct kv_chunk *k = s->out.head; k != NULL; k = k->next)
                 kv_out_append(&c->out, k->data, k->len);
         }
+        kv_commit_note_served(c);
         unblock(w, c);
     }
     leave(w, wt);

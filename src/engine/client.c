@@ -155,6 +155,7 @@ void kv_client_unpark(struct kv_client *c)
         if (c->flags & KV_CLIENT_PARKED)
             kv_waitlist_remove(&w->stream_waiters, c);
     }
+    kv_commit_unwait(c);
     if (c->flags & KV_CLIENT_PAUSED)
         kv_waitlist_remove(&w->paused, c);
     if (c->flags & KV_CLIENT_RESUMING) {
@@ -185,6 +186,7 @@ void kv_client_free(struct kv_client *c)
     KV_ASSERT(w == kv_this_worker);
     kv_blocking_leave(c);
     kv_client_unpark(c);
+    kv_commit_forget(c);
     kv_tx_discard(c);
     kv_tx_unwatch_all(c);
     KV_ASSERT(c->tx == NULL);
@@ -281,28 +283,31 @@ bool kv_client_interest(struct kv_client *c, bool read, bool write)
     return false;
 }
 
-static int gather(struct kv_out *o, struct iovec parts[WRITE_PARTS])
+/* At most `limit` bytes of what is to be sent. */
+static int gather(struct kv_out *o, uint64_t limit, struct iovec parts[WRITE_PARTS])
 {
     int n = 0;
     kv_out_settle(o);
-    for (struct kv_chunk *k = o->head; k != NULL && n < WRITE_PARTS; k = k->next) {
+    for (struct kv_chunk *k = o->head; k != NULL && n < WRITE_PARTS && limit > 0; k = k->next) {
         if (k->len == k->sent)
             continue;
         parts[n].iov_base = k->data + k->sent;
-        parts[n++].iov_len = k->len - k->sent;
+        parts[n].iov_len = (size_t)KV_MIN((uint64_t)(k->len - k->sent), limit);
+        limit -= parts[n++].iov_len;
     }
     return n;
 }
 
-/* True when everything was sent or the socket is full; *full tells. False: the peer is gone. */
-static bool write_out(struct kv_client *c, bool *full)
+/* True when all that may be was sent or the socket is full; *full tells. False: the peer is gone.
+ */
+static bool write_out(struct kv_client *c, uint64_t limit, bool *full)
 {
     struct iovec parts[WRITE_PARTS];
     size_t round = 0;
     *full = false;
-    while (kv_out_pending(&c->out) > 0) {
+    while (limit > 0 && kv_out_pending(&c->out) > 0) {
         size_t sent;
-        int n = gather(&c->out, parts);
+        int n = gather(&c->out, limit, parts);
         enum kv_err err = kv_socket_write(c->io.fd, parts, n, &sent);
         if (err == KV_ERR_AGAIN) {
             *full = true;
@@ -311,12 +316,13 @@ static bool write_out(struct kv_client *c, bool *full)
         if (err != KV_OK)
             return false;
         kv_out_advance(&c->out, sent);
+        limit -= sent;
         c->bytes_out += sent;
         c->active_ms = c->worker->round_ms;
         kv_stat_add(&c->worker->stats.net_output_bytes, sent);
         kv_stat_add(&c->worker->stats.writes, 1);
         round += sent;
-        if (round >= WRITE_ROUND_BYTES && kv_out_pending(&c->out) > 0) {
+        if (round >= WRITE_ROUND_BYTES && limit > 0 && kv_out_pending(&c->out) > 0) {
             *full = true; /* not really: the loop reports it writable in the next round */
             return true;
         }
@@ -329,7 +335,13 @@ bool kv_client_send(struct kv_client *c)
     if (c->flags & (KV_CLIENT_VIRTUAL | KV_CLIENT_CLOSE_NOW))
         return !(c->flags & KV_CLIENT_CLOSE_NOW);
     bool full;
-    if (!write_out(c, &full)) {
+    uint64_t limit = UINT64_MAX;
+    if (KV_UNLIKELY(kv_commit_concerns(c))) {
+        limit = kv_commit_limit(c);
+        if (c->flags & KV_CLIENT_CLOSE_NOW)
+            return false;
+    }
+    if (!write_out(c, limit, &full)) {
         kv_client_close_soon(c);
         return false;
     }
@@ -344,7 +356,7 @@ bool kv_client_send(struct kv_client *c)
         if (!kv_client_interest(c, reading, false))
             return false;
     }
-    if (c->flags & KV_CLIENT_CLOSE_AFTER) {
+    if (c->flags & KV_CLIENT_CLOSE_AFTER && kv_out_pending(&c->out) == 0) {
         kv_client_close_soon(c);
         return false;
     }
@@ -388,6 +400,7 @@ void kv_client_move(struct kv_client *c, struct kv_worker *to)
     KV_ASSERT(!(c->flags & (KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_RESUMING |
                             KV_CLIENT_CLOSE_NOW | KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT)));
     KV_ASSERT(kv_out_pending(&c->out) == 0);
+    KV_ASSERT(c->held == KV_OUTPUT_FREE);
     kv_out_release(&c->out);
     kv_loop_forget(from->loop, &c->io);
     kv_client_unlink(c);

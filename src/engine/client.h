@@ -27,21 +27,34 @@ enum kv_client_flags {
     KV_CLIENT_REPLY_SKIP = 1u << 7,      /* the command that runs now has no reply */
     KV_CLIENT_NO_EVICT = 1u << 8,
     KV_CLIENT_NO_TOUCH = 1u << 9,
-    KV_CLIENT_UNIX = 1u << 10,         /* came over the unix socket */
-    KV_CLIENT_PARKED = 1u << 11,       /* waits for a shard, the gate or space; in a queue */
-    KV_CLIENT_PAUSED = 1u << 12,       /* waits for the end of CLIENT PAUSE */
-    KV_CLIENT_WRITE_WAIT = 1u << 13,   /* the socket takes no more: waits for writability */
-    KV_CLIENT_VIRTUAL = 1u << 14,      /* no socket: fed and read by the library's user */
-    KV_CLIENT_READ_OFF = 1u << 15,     /* read interest taken back while suspended */
-    KV_CLIENT_QUEUED_CLOSE = 1u << 17, /* in the worker's list of connections to close */
-    KV_CLIENT_APPLY = 1u << 19,        /* applies a change stream: nothing is due for it */
-    KV_CLIENT_RESUMING = 1u << 18,     /* in the worker's list of those to run again */
-    KV_CLIENT_STAND_IN = 1u << 21,     /* no client: waits at the gate for engine/alone.h */
-    KV_CLIENT_BLOCKED = 1u << 20,      /* waits for a key: has a waiter (engine/blocking.h) */
+    KV_CLIENT_UNIX = 1u << 10,          /* came over the unix socket */
+    KV_CLIENT_PARKED = 1u << 11,        /* waits for a shard, the gate or space; in a queue */
+    KV_CLIENT_PAUSED = 1u << 12,        /* waits for the end of CLIENT PAUSE */
+    KV_CLIENT_WRITE_WAIT = 1u << 13,    /* the socket takes no more: waits for writability */
+    KV_CLIENT_VIRTUAL = 1u << 14,       /* no socket: fed and read by the library's user */
+    KV_CLIENT_READ_OFF = 1u << 15,      /* read interest taken back while suspended */
+    KV_CLIENT_QUEUED_CLOSE = 1u << 17,  /* in the worker's list of connections to close */
+    KV_CLIENT_APPLY = 1u << 19,         /* applies a change stream: nothing is due for it */
+    KV_CLIENT_RESUMING = 1u << 18,      /* in the worker's list of those to run again */
+    KV_CLIENT_STAND_IN = 1u << 21,      /* no client: waits at the gate for engine/alone.h */
+    KV_CLIENT_BLOCKED = 1u << 20,       /* waits for a key: has a waiter (engine/blocking.h); or for
+                                           the log: has none (engine/commit.h) */
+    KV_CLIENT_UNBLOCK_ERROR = 1u << 22, /* CLIENT UNBLOCK ERROR while it waits for the log */
+    KV_CLIENT_WAIT_MUTED = 1u << 23,    /* and that wait gets no reply */
 };
 
 /* Where a connection waits while KV_CLIENT_PARKED. */
-enum kv_park { KV_PARK_NONE = 0, KV_PARK_SHARD, KV_PARK_GATE, KV_PARK_ALONE, KV_PARK_STREAM };
+enum kv_park {
+    KV_PARK_NONE = 0,
+    KV_PARK_SHARD,
+    KV_PARK_GATE,
+    KV_PARK_ALONE,
+    KV_PARK_STREAM,
+    KV_PARK_OUTPUT, /* has more output than it should while the log is waited for */
+};
+
+/* Whether output waits for the log: engine/commit.h. */
+enum kv_hold_output { KV_OUTPUT_FREE = 0, KV_OUTPUT_FRESH, KV_OUTPUT_HELD };
 
 /* The fields that every command touches come first, within four cache lines. */
 struct kv_client {
@@ -68,6 +81,17 @@ struct kv_client {
     uint64_t commands;                 /* tot-cmds */
     uint64_t bytes_in, bytes_out;      /* tot-net-in, tot-net-out */
 
+    /* output and the log (engine/commit.h) */
+    uint8_t held;         /* enum kv_hold_output */
+    uint64_t write_end;   /* stream offset behind its last write; 0: none */
+    uint64_t send_limit;  /* how far bytes_out may go now, while output waits for the log */
+    uint64_t hold_limit;  /* KV_OUTPUT_HELD: and how far it may go then */
+    uint64_t hold_target; /* when the log has come to this offset */
+    struct kv_client *hold_next, *hold_prev; /* list of its state */
+    uint64_t wait_target;                    /* WAITAOF: offset; UINT64_MAX: for the time only */
+    int64_t wait_deadline_ms;                /* monotonic; 0: none */
+    uint32_t wait_local;                     /* numlocal that it asked for */
+
     struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
     struct kv_waiter *waiter;                    /* of a blocked client, else NULL */
     size_t base_bytes;                           /* blocks of this structure and of its texts */
@@ -90,7 +114,7 @@ struct kv_client {
     void *user_data;              /* of a virtual client's owner */
 };
 
-static_assert(offsetof(struct kv_client, tx) <= 4 * KV_CACHE_LINE, "hot fields come first");
+static_assert(offsetof(struct kv_client, held) <= 4 * KV_CACHE_LINE, "hot fields come first");
 
 /* Bytes held for this client (tot-mem), in whole blocks: structure and texts, input, a large
  * command that is still arriving, output with the blocks it refers to, transaction, watches. */

@@ -120,6 +120,8 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
         wait = KV_MIN(wait, KV_MAX(due - now_ms, w->expire_ms - mono_ms));
     if (w->snapshot.walking)
         wait = KV_MIN(wait, (int64_t)kv_snapshot_wait_ms(w));
+    if (KV_UNLIKELY(w->commit.next_ms != INT64_MAX))
+        wait = KV_MIN(wait, w->commit.next_ms - mono_ms);
     if (kv_defrag_pending(w))
         wait = KV_MIN(wait, (int64_t)kv_defrag_wait_ms(w));
     if (w->paused.first != NULL)
@@ -158,7 +160,7 @@ static bool movable(const struct kv_client *c)
                           KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_CLOSE |
                           KV_CLIENT_READ_OFF;
     return !(c->flags & stay) && c->park == KV_PARK_NONE && c->partial == NULL &&
-           kv_out_pending(&c->out) == 0;
+           kv_out_pending(&c->out) == 0 && c->held == KV_OUTPUT_FREE;
 }
 
 static void balance(struct kv_worker *w)

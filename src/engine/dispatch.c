@@ -171,8 +171,11 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     bool failed = kv_stat_read(&w->stats.error_replies) > errors;
     count_call(c, cmd, argv, argc, failed);
     if (KV_UNLIKELY(call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
-                    !(call->flags & KV_CALL_PROPAGATED) && kv_stream_active(&w->engine->stream)))
-        kv_stream_add(w, call->view.db, argv, argc);
+                    kv_stream_active(&w->engine->stream))) {
+        if (!(call->flags & KV_CALL_PROPAGATED))
+            kv_stream_add(w, call->view.db, argv, argc);
+        w->client_wrote = true;
+    }
     if (KV_UNLIKELY(w->blocking.ready_len != 0) && !(flags & KV_CALL_IN_EXEC))
         kv_blocking_serve(w);
     if (KV_UNLIKELY(muted) && !(flags & KV_CALL_IN_EXEC) &&
@@ -446,6 +449,7 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
     count_call(c, e->cmd_exec, r->argv, r->argc, false);
     exec_reply_flags(c, &mark);
     kv_release(w, hold);
+    kv_commit_note(c);
     kv_tx_discard(c);
     return KV_DISPATCH_DONE;
 }
@@ -555,6 +559,7 @@ static enum kv_dispatch dispatch_held(struct kv_client *c, const struct kv_comma
         bool retry = w->call.flags & KV_CALL_RETRY;
         uint32_t busy = w->locks.busy;
         kv_release(w, hold);
+        kv_commit_note(c);
         if (KV_LIKELY(!retry)) {
             c->park_rounds = 0;
             return KV_DISPATCH_DONE;
@@ -582,6 +587,25 @@ static KV_COLD bool needs_memory_in_vain(struct kv_client *c, const struct kv_co
     return !admitted;
 }
 
+/* Writes are refused while the log cannot take them, and PING is, so that whoever watches the
+ * server notices. */
+static KV_COLD bool denied(const struct kv_client *c, const struct kv_command *cmd)
+{
+    const struct kv_engine *e = c->worker->engine;
+    if (c->flags & KV_CLIENT_APPLY)
+        return false;
+    if (cmd == e->cmd_exec)
+        return c->flags & KV_CLIENT_MULTI && c->tx->writes;
+    return cmd->flags & KV_CMD_WRITE || cmd == e->cmd_ping;
+}
+
+static KV_COLD void refuse_denied(struct kv_client *c, const struct kv_command *cmd)
+{
+    char text[KV_DENIAL_TEXT];
+    kv_commit_denial(c->worker->engine, text);
+    refuse(c, cmd, text);
+}
+
 /* CLIENT REPLY SKIP silences the command after it. */
 static void advance_reply_skip(struct kv_client *c)
 {
@@ -604,6 +628,8 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
     if (cmd != NULL) {
         if (kv_memory_over(w) && needs_memory_in_vain(c, cmd)) {
             refuse(c, cmd, OVER_LIMIT);
+        } else if (KV_UNLIKELY(kv_commit_denies(w->engine)) && denied(c, cmd)) {
+            refuse_denied(c, cmd);
         } else if (queues(c, cmd)) {
             queue_command(c, cmd, r);
         } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd)) {

@@ -91,6 +91,7 @@ static void find_special_commands(struct kv_engine *e)
     e->cmd_watch = find_command(e, "watch");
     e->cmd_reset = find_command(e, "reset");
     e->cmd_quit = find_command(e, "quit");
+    e->cmd_ping = find_command(e, "ping");
     const struct kv_command *client = find_command(e, "client");
     if (client != NULL)
         e->cmd_unpause = kv_command_sub(client, KV_SLICE("unpause"));

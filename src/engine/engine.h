@@ -183,6 +183,16 @@ struct kv_stream_reader *kv_stream_open(struct kv_engine *e); /* [alone or befor
 size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max);
 /* True when bytes were lost to this reader (it was too slow for an emergency): start over. */
 bool kv_stream_lapsed(const struct kv_stream_reader *r);
-void kv_stream_close(struct kv_stream_reader *r); /* [alone or after workers ended] */
+void kv_stream_close(struct kv_stream_reader *r);            /* [alone or after workers ended] */
+uint64_t kv_stream_offset(const struct kv_stream_reader *r); /* of the next byte to read */
+uint64_t kv_stream_tail(struct kv_engine *e);                /* behind all written so far */
+/* [alone] The reader reads no further than what is written now, until kv_stream_go_on; what comes
+ * behind begins with SELECT. Returns that offset. */
+uint64_t kv_stream_stop_here(struct kv_stream_reader *r);
+bool kv_stream_stopped(const struct kv_stream_reader *r); /* it has come to that place */
+void kv_stream_go_on(struct kv_stream_reader *r);
+/* Sleeps until something was published, kv_stream_wake or the time is over. The reader's thread. */
+void kv_stream_wait(struct kv_stream_reader *r, int timeout_ms);
+void kv_stream_wake(struct kv_stream_reader *r); /* any thread */
 
 #endif

@@ -29,6 +29,8 @@ enum kv_message_kind {
     KV_MSG_SNAPSHOT_FLUSH, /* all have walked: hand over the buffer */
     KV_MSG_ALONE,          /* the job in `pointer` is to run behind the gate */
     KV_MSG_PURGE,          /* give unused memory back (MEMORY PURGE) */
+    KV_MSG_DURABLE,        /* the log has come to an offset that the worker watches */
+    KV_MSG_LOG_FAILED,     /* what waits for the log will never be durable */
 };
 
 struct kv_message {

@@ -75,7 +75,7 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
     struct kv_parse_limits limits = limits_of(c);
     bool batches = (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
                                 KV_CLIENT_REPLY_SKIP_NEXT)) == KV_CLIENT_AUTHENTICATED &&
-                   !kv_engine_paused(e, w->now_ms);
+                   !kv_engine_paused(e, w->now_ms) && !kv_commit_denies(e);
     uint32_t max = KV_MIN(e->options.lookahead, (uint32_t)KV_LOOKAHEAD_MAX);
     uint32_t n = 0;
     const char *pos = *from;
@@ -234,6 +234,8 @@ static void run_input(struct kv_client *c, const char *pos, const char *end)
                 (void)kv_client_send(c);
             kv_client_check_limits(c);
             kv_client_limit_touch(c);
+            if (KV_UNLIKELY(kv_commit_concerns(c)))
+                kv_commit_park(c);
         }
     }
     c->worker->busy = false;

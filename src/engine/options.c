@@ -37,6 +37,17 @@ static void set_network(struct kv_options *o)
     o->output_limit[KV_CLASS_PUBSUB] = (struct kv_output_limit){32 * MIB, 8 * MIB, 60};
 }
 
+static void set_log(struct kv_options *o)
+{
+    o->appendfsync = KV_APPENDFSYNC_EVERYSEC;
+    o->appendfilename = "appendonly.aof";
+    o->appenddirname = "appendonlydir";
+    o->auto_aof_rewrite_percentage = 100;
+    o->auto_aof_rewrite_min_size = 64 * MIB;
+    o->aof_load_truncated = true;
+    o->aof_use_rdb_preamble = true;
+}
+
 void kv_options_default(struct kv_options *o)
 {
     memset(o, 0, sizeof(*o));
@@ -78,4 +89,5 @@ void kv_options_default(struct kv_options *o)
     o->defrag_cycle_min = 1;
     o->defrag_cycle_max = 25;
     o->stream_ring_bytes = 16 * MIB;
+    set_log(o);
 }

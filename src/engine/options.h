@@ -8,6 +8,7 @@
 
 #define KV_BIND_MAX 16
 
+struct kv_aof;
 struct kv_config;
 #define KV_WORKERS_MAX 256 /* most threads */
 
@@ -24,6 +25,9 @@ enum kv_policy {
     KV_POLICY_ALLKEYS_LRM,
     KV_POLICY_NOEVICTION,
 };
+
+/* In the order of the names in admin/config_table.c. */
+enum kv_appendfsync { KV_APPENDFSYNC_EVERYSEC, KV_APPENDFSYNC_ALWAYS, KV_APPENDFSYNC_NO };
 
 enum kv_io_backend { KV_BACKEND_AUTO, KV_BACKEND_EPOLL, KV_BACKEND_IO_URING };
 
@@ -96,6 +100,18 @@ struct kv_options {
     bool maxmemory_policy_lfu;                   /* access clock counts frequency */
     uint64_t stream_ring_bytes;                  /* change stream ring, 16 MiB; power of two */
 
+    /* append-only log: persist/aof.h */
+    bool appendonly;
+    uint32_t appendfsync; /* enum kv_appendfsync */
+    const char *appendfilename, *appenddirname;
+    bool no_appendfsync_on_rewrite;
+    uint32_t auto_aof_rewrite_percentage;    /* 100; 0: never by itself */
+    uint64_t auto_aof_rewrite_min_size;      /* 64 MiB */
+    bool aof_load_truncated;                 /* a log that ends within a command is cut off there */
+    uint64_t aof_load_corrupt_tail_max_size; /* and one whose last bytes are none; 0: never */
+    bool aof_use_rdb_preamble, aof_timestamp_enabled, aof_disable_auto_gc;
+
+    struct kv_aof *aof;       /* persist/aof.h; NULL in library use; not ours */
     struct kv_config *config; /* admin/config that fills these; NULL in library use; not ours */
 };
 

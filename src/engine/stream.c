@@ -10,7 +10,9 @@
  */
 #include "engine/stream.h"
 #include "engine/worker.h"
+#include <errno.h>
 #include <stdio.h>
+#include <time.h>
 
 #define STREAM_MARGIN 4096 /* bytes that a worker may need beyond its estimate: expiry, SELECT */
 #define LINE_OVERHEAD 256  /* bytes that a command's deterministic form may add */
@@ -21,11 +23,15 @@ void kv_stream_init(struct kv_stream *s)
 {
     memset(s, 0, sizeof(*s));
     kv_mutex_init(&s->mutex, KV_RANK_STREAM);
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
+        sem_init(&s->readers[i].wake, 0, 0);
 }
 
 void kv_stream_release(struct kv_stream *s)
 {
     kv_mem_free(s->ring, s->size, KV_MEM_STREAM);
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
+        sem_destroy(&s->readers[i].wake);
     kv_mutex_release(&s->mutex);
 }
 
@@ -244,6 +250,8 @@ void kv_stream_publish(struct kv_worker *w)
         ring_copy(s, start + prefix, b->bytes, b->len);
     }
     atomic_store(&w->stream_pending, UINT64_MAX);
+    w->stream_end = end;
+    w->stream_wrote = true;
     kv_stat_add(&w->stats.stream_bytes, end - start);
     b->len = 0;
     if (b->capacity > BUFFER_KEEP) {
@@ -283,6 +291,7 @@ struct kv_stream_reader *kv_stream_open(struct kv_engine *e)
         atomic_store(&s->head, offset << KV_STREAM_DB_BITS);
         atomic_store(&r->offset, offset);
         atomic_store(&r->lapsed, false);
+        atomic_store(&r->stop, UINT64_MAX);
         atomic_store(&r->open, true);
         atomic_fetch_add(&s->active, 1);
     }
@@ -311,6 +320,9 @@ size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max)
     uint64_t offset = atomic_load(&r->offset);
     /* A worker may announce a start that others have passed meanwhile: never go back. */
     uint64_t end = KV_MAX(published_end(e), offset);
+    /* After the end: whoever set it was alone, before anything behind it was written. */
+    uint64_t stop = atomic_load(&r->stop);
+    end = KV_MIN(end, stop);
     size_t total = atomic_load(&r->lapsed) ? 0 : (size_t)KV_MIN(end - offset, (uint64_t)max);
     copy_from_ring(s, offset, bytes, total);
     /* Overwritten meanwhile: what was copied may be of two times. */
@@ -321,6 +333,91 @@ size_t kv_stream_read(struct kv_stream_reader *r, char *bytes, size_t max)
     if (total > 0 && atomic_exchange(&s->waiting, 0) != 0)
         wake_waiting(e);
     return total;
+}
+
+uint64_t kv_stream_offset(const struct kv_stream_reader *r)
+{
+    return atomic_load(&r->offset);
+}
+
+uint64_t kv_stream_stop_here(struct kv_stream_reader *r)
+{
+    struct kv_stream *s = &r->engine->stream;
+    uint64_t offset = kv_stream_head(s);
+    atomic_store(&s->head, offset << KV_STREAM_DB_BITS);
+    atomic_store(&r->stop, offset);
+    return offset;
+}
+
+bool kv_stream_stopped(const struct kv_stream_reader *r)
+{
+    return atomic_load(&r->stop) == atomic_load(&r->offset);
+}
+
+void kv_stream_go_on(struct kv_stream_reader *r)
+{
+    atomic_store(&r->stop, UINT64_MAX);
+}
+
+uint64_t kv_stream_tail(struct kv_engine *e)
+{
+    return kv_stream_head(&e->stream);
+}
+
+/* --- sleeping --- */
+
+/* Whoever takes the mark away posts; the sleeper that finds it gone waits for that post. */
+static void wake_reader(struct kv_stream *s, struct kv_stream_reader *r)
+{
+    if (atomic_exchange(&r->asleep, false)) {
+        atomic_fetch_sub(&s->sleepers, 1);
+        sem_post(&r->wake);
+    }
+}
+
+void kv_stream_wake_readers(struct kv_engine *e)
+{
+    struct kv_stream *s = &e->stream;
+    if (KV_LIKELY(atomic_load(&s->sleepers) == 0))
+        return;
+    for (int i = 0; i < KV_STREAM_READERS_MAX; i++)
+        wake_reader(s, &s->readers[i]);
+}
+
+void kv_stream_wake(struct kv_stream_reader *r)
+{
+    atomic_store(&r->woken, true);
+    wake_reader(&r->engine->stream, r);
+}
+
+void kv_stream_wait(struct kv_stream_reader *r, int timeout_ms)
+{
+    struct kv_stream *s = &r->engine->stream;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    atomic_store(&r->asleep, true);
+    atomic_fetch_add(&s->sleepers, 1);
+    int rc;
+    if (!atomic_exchange(&r->woken, false) && kv_stream_head(s) == atomic_load(&r->offset)) {
+        do
+            rc = sem_clockwait(&r->wake, CLOCK_MONOTONIC, &until);
+        while (rc != 0 && errno == EINTR);
+        if (rc == 0)
+            return;
+    }
+    if (atomic_exchange(&r->asleep, false)) {
+        atomic_fetch_sub(&s->sleepers, 1);
+        return;
+    }
+    /* Somebody has taken the mark away: the post is there or comes at once. */
+    while (sem_wait(&r->wake) != 0)
+        continue;
 }
 
 bool kv_stream_lapsed(const struct kv_stream_reader *r)

@@ -20,12 +20,17 @@
  * behind the gate.
  *
  * Without a reader there is no ring and nothing is collected.
+ *
+ * Sleeping. A reader that has read everything says that it sleeps, looks once more and waits for a
+ * semaphore; a worker that has published looks at the end of its round whether somebody sleeps. So
+ * writers pay one load a round, and a reader is woken once, however much is published meanwhile.
  */
 #ifndef KV_ENGINE_STREAM_H
 #define KV_ENGINE_STREAM_H
 
 #include "base/lock.h"
 #include "base/slice.h"
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #define KV_STREAM_READERS_MAX 8
@@ -42,12 +47,17 @@ struct kv_stream_reader {
     atomic_bool open;         /* changes behind the gate */
     atomic_bool lapsed;       /* bytes were overwritten before they were read */
     _Atomic(uint64_t) offset; /* next byte to read */
+    _Atomic(uint64_t) stop;   /* reads no further; UINT64_MAX: no end. Set behind the gate */
+    atomic_bool asleep;       /* waits for `wake`; whoever clears it posts it */
+    atomic_bool woken;        /* kv_stream_wake was called: do not begin to sleep */
+    sem_t wake;
 };
 
 struct kv_stream {
     _Atomic(uint64_t) head KV_ALIGNED(KV_CACHE_LINE); /* offset << 16 | database + 1 */
     atomic_uint active;         /* readers; 0: nothing is collected. Changes behind the gate */
     atomic_uint waiting;        /* a connection is parked for space */
+    atomic_uint sleepers;       /* readers that sleep, or are about to */
     _Atomic(uint64_t) promised; /* bytes that workers may write before they settle */
     char *ring;                 /* size bytes; changes behind the gate and under the mutex */
     _Atomic(uint64_t) size;     /* power of two, or 0; changes as the ring does, read by anybody */
@@ -84,5 +94,14 @@ void kv_stream_add(struct kv_worker *w, uint32_t db, const struct kv_slice *argv
 
 /* Reserves, copies, publishes what was collected; locks are still held. */
 void kv_stream_publish(struct kv_worker *w);
+
+/* Wakes the readers that sleep. After publishing, with no lock held; any thread. */
+void kv_stream_wake_readers(struct kv_engine *e);
+
+/* Offset behind everything that was reserved so far. */
+KV_INLINE uint64_t kv_stream_head(struct kv_stream *s)
+{
+    return atomic_load(&s->head) >> KV_STREAM_DB_BITS;
+}
 
 #endif

@@ -41,6 +41,7 @@ struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
     kv_random_secure(&seed, sizeof(seed));
     kv_random_init(&w->random, seed);
     kv_memory_limit_init(w, kv_random_next(&w->random));
+    kv_commit_init(w);
     w->command_stats = kv_mem_zalloc(e->table->id_count * sizeof(*w->command_stats), KV_MEM_CONFIG);
     w->hold_ticks = kv_clock_ns_to_ticks(KV_HOLD_NS);
     w->slow_ticks = UINT64_MAX;
@@ -226,6 +227,12 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
     case KV_MSG_PURGE:
         kv_mem_purge();
         break;
+    case KV_MSG_DURABLE:
+        kv_commit_on_durable(w);
+        break;
+    case KV_MSG_LOG_FAILED:
+        kv_commit_on_failed(w);
+        break;
     }
 }
 
@@ -314,6 +321,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
         kv_blocking_round(w);
     kv_client_limit_round(w);
     kv_memory_round(w);
+    kv_commit_round(w);
 }
 
 void kv_worker_run(struct kv_worker *w)

@@ -9,6 +9,7 @@
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/client_limit.h"
+#include "engine/commit.h"
 #include "engine/defrag.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
@@ -107,6 +108,9 @@ struct kv_worker {
     struct kv_stream_buffer stream;
     _Atomic(uint64_t) stream_pending; /* see stream.h */
     uint64_t stream_promised;         /* bytes of the change stream promised to it; 0: none */
+    uint64_t stream_end;              /* offset behind what it published last */
+    bool stream_wrote;                /* published something in this round */
+    bool client_wrote;                /* by a write of the client whose command runs */
     struct kv_random random;
     int64_t now_ms;      /* wall time of the round or batch */
     uint64_t now_ticks;  /* ticks at the end of the last command */
@@ -127,6 +131,7 @@ struct kv_worker {
     struct kv_watch **orphans;         /* watches to end whose shards were busy; owned */
     uint32_t orphan_len, orphan_capacity;
     struct kv_blocking blocking;                  /* clients that wait for keys */
+    struct kv_worker_commit commit;               /* output that waits for the log */
     struct kv_client *resume_first, *resume_last; /* to be run again this round */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
 
@@ -170,6 +175,7 @@ struct kv_engine {
     struct kv_shard_lock *locks; /* shard_count */
     struct kv_gate gate;
     struct kv_stream stream;
+    struct kv_commit commit;
     struct kv_slowlog slowlog;
     struct kv_engine_hooks hooks;
     struct kv_defrag defrag;
@@ -195,7 +201,7 @@ struct kv_engine {
     kv_stat ops_per_second, input_rate, output_rate; /* rates in 1/s and bytes/s */
     /* command for ids of special treatment, found at creation */
     const struct kv_command *cmd_multi, *cmd_exec, *cmd_discard, *cmd_watch, *cmd_reset, *cmd_quit;
-    const struct kv_command *cmd_unpause, *cmd_unwatch;
+    const struct kv_command *cmd_unpause, *cmd_unwatch, *cmd_ping;
 };
 
 extern _Thread_local struct kv_worker *kv_this_worker;
@@ -209,6 +215,24 @@ KV_INLINE int64_t kv_worker_wall_ms(const struct kv_worker *w, uint64_t ticks)
     if (KV_UNLIKELY(ns > KV_ROUND_TRUST_NS || kv_clock_is_fake()))
         return kv_clock_wall_ms();
     return (int64_t)((uint64_t)w->round_us * 1000 + ns) / 1000000;
+}
+
+/* commit.c: looks of one load */
+KV_INLINE bool kv_commit_concerns(const struct kv_client *c)
+{
+    return c->held != KV_OUTPUT_FREE ||
+           atomic_load_explicit(&c->worker->engine->commit.holds, memory_order_relaxed);
+}
+
+KV_INLINE bool kv_commit_denies(const struct kv_engine *e)
+{
+    return atomic_load_explicit(&e->commit.denied, memory_order_relaxed) != 0;
+}
+
+KV_INLINE void kv_commit_note(struct kv_client *c)
+{
+    if (KV_UNLIKELY(c->worker->client_wrote))
+        kv_commit_note_write(c);
 }
 
 /* command_index.c */
