@@ -1,0 +1,262 @@
+/* Loading of append-only files: see the header.
+ *
+ * The scanner finds whole commands; runs of them are fed to the client as they stand in the file,
+ * so that they are executed in look-ahead batches like a pipeline. `good` is the offset up to which
+ * the file is whole: behind a command outside a transaction, or behind EXEC. What follows it when
+ * the file ends is what may be cut off.
+ *
+ * A command that the server does not know ends the loading: data would be missing. So does SELECT
+ * of a database that there is not, which redis-server runs over and then writes into the wrong one.
+ * A command that answers an error is told in the log, and loading goes on, as there.
+ *
+ * Rejected: stopping at the first error reply, because logs of real servers have such commands (a
+ * script that failed half-way). */
+#include "persist/aof_load.h"
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "engine/client.h"
+#include "persist/aof_scan.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ERRORS_SHOWN 10
+
+struct loading {
+    struct kv_engine *engine;
+    const struct kv_aof_source *source;
+    struct kv_aof_loaded *loaded;
+    struct kv_client *client;
+    struct kv_aof_scan scan;
+    const char *run;     /* start of what was scanned and not executed; NULL: nothing */
+    uint64_t run_offset; /* of it in the file */
+    uint64_t good;       /* the file is whole up to here */
+    bool in_multi;
+    uint64_t errors; /* runs with error replies */
+    const struct kv_command *multi, *exec, *discard, *select;
+};
+
+static uint64_t error_replies(struct kv_engine *e)
+{
+    return kv_engine_stat(e, offsetof(struct kv_worker_stats, error_replies));
+}
+
+/* Executes what was scanned. False: the client was closed. */
+static bool run_scanned(struct loading *l)
+{
+    if (l->run == NULL)
+        return true;
+    size_t len = (size_t)(l->scan.buf + l->scan.pos - l->run);
+    uint64_t errors = error_replies(l->engine);
+    kv_client_feed(l->client, l->run, len);
+    l->run = NULL;
+    if (error_replies(l->engine) != errors && l->errors++ < ERRORS_SHOWN)
+        kv_log(KV_LOG_WARNING,
+               "== CRITICAL == Commands of the AOF file %s between offsets %llu and %llu were "
+               "answered by an error.",
+               l->source->name, (unsigned long long)l->run_offset,
+               (unsigned long long)l->scan.offset);
+    return !(l->client->flags & (KV_CLIENT_CLOSE_NOW | KV_CLIENT_CLOSE_AFTER));
+}
+
+/* Looks at a command before it runs. False: it must not, and why is in the log. */
+static bool admit(struct loading *l, const struct kv_aof_item *item)
+{
+    const struct kv_command *cmd = kv_engine_command(l->engine, item->argv[0]);
+    if (cmd == NULL) {
+        kv_log(KV_LOG_WARNING,
+               "Unknown command '%.*s' reading the append only file %s (at offset %llu)",
+               (int)KV_MIN(item->argv[0].len, (size_t)128), item->argv[0].ptr, l->source->name,
+               (unsigned long long)item->offset);
+        return false;
+    }
+    if (cmd == l->select && item->argc == 2) {
+        uint64_t db;
+        if (!kv_uint_parse(item->argv[1], &db) || db >= kv_engine_options(l->engine)->databases) {
+            kv_log(KV_LOG_WARNING,
+                   "Bad file format reading the append only file %s: it selects database %.*s, "
+                   "which this server does not have, at offset %llu. See the directive databases.",
+                   l->source->name, (int)KV_MIN(item->argv[1].len, (size_t)20), item->argv[1].ptr,
+                   (unsigned long long)item->offset);
+            return false;
+        }
+    }
+    if (cmd == l->multi)
+        l->in_multi = true;
+    else if (cmd == l->exec || cmd == l->discard)
+        l->in_multi = false;
+    if (!l->in_multi)
+        l->good = item->offset + item->len;
+    l->loaded->commands++;
+    return true;
+}
+
+static enum kv_err refuse_bad(const struct loading *l)
+{
+    kv_log(KV_LOG_WARNING,
+           "Bad file format reading the append only file %s: make a backup of your AOF file, then "
+           "use kvik-check --fix <filename.manifest>. At offset %llu: %s.",
+           l->source->name, (unsigned long long)l->scan.offset, l->scan.fault);
+    return KV_ERR_SYNTAX;
+}
+
+/* Cuts the file off behind what is whole. */
+static enum kv_err cut_off(struct loading *l)
+{
+    kv_log(KV_LOG_WARNING, "!!! Truncating the AOF %s at offset %llu !!!", l->source->name,
+           (unsigned long long)l->good);
+    int fd;
+    enum kv_err err = kv_file_open(l->source->path, O_WRONLY, 0, &fd);
+    if (err == KV_OK) {
+        err = kv_file_truncate(fd, l->good);
+        if (err == KV_OK)
+            err = kv_file_sync(fd);
+        int error = errno;
+        close(fd);
+        errno = error;
+    }
+    if (err != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Error truncating the AOF file %s: %s", l->source->name,
+               strerror(errno));
+        return err;
+    }
+    l->loaded->truncated = true;
+    l->loaded->bytes = l->good;
+    return KV_OK;
+}
+
+static enum kv_err ends_early(struct loading *l)
+{
+    const struct kv_options *o = kv_engine_options(l->engine);
+    if (l->in_multi)
+        kv_log(KV_LOG_WARNING, "Revert incomplete MULTI/EXEC transaction in AOF file %s",
+               l->source->name);
+    if (l->source->last && o->aof_load_truncated) {
+        kv_log(KV_LOG_WARNING, "!!! Warning: short read while loading the AOF file %s!!!",
+               l->source->name);
+        enum kv_err err = cut_off(l);
+        if (err == KV_OK)
+            kv_log(KV_LOG_WARNING, "AOF %s loaded anyway because aof-load-truncated is enabled",
+                   l->source->name);
+        return err;
+    }
+    kv_log(
+        KV_LOG_WARNING,
+        "Unexpected end of file reading the append only file %s at offset %llu. You can: 1) Make "
+        "a backup of your AOF file, then use kvik-check --fix <filename.manifest>. 2) "
+        "Alternatively "
+        "you can set the 'aof-load-truncated' configuration option to yes and restart the "
+        "server.%s",
+        l->source->name, (unsigned long long)l->good,
+        l->source->last ? "" : " The truncated file is not the last one of the log.");
+    return KV_ERR_SYNTAX;
+}
+
+/* Bytes that are no command: a tail that is short enough may be cut off. */
+static enum kv_err is_bad(struct loading *l)
+{
+    const struct kv_options *o = kv_engine_options(l->engine);
+    uint64_t tail = l->scan.file_size - l->good;
+    if (!l->source->last || tail > o->aof_load_corrupt_tail_max_size)
+        return refuse_bad(l);
+    kv_log(KV_LOG_WARNING, "!!! Warning: corrupted tail of %llu bytes in the AOF file %s: %s !!!",
+           (unsigned long long)tail, l->source->name, l->scan.fault);
+    enum kv_err err = cut_off(l);
+    if (err == KV_OK)
+        kv_log(KV_LOG_WARNING,
+               "AOF %s loaded anyway because the tail is within aof-load-corrupt-tail-max-size",
+               l->source->name);
+    return err;
+}
+
+static enum kv_err closed(const struct loading *l)
+{
+    kv_log(KV_LOG_WARNING,
+           "A command of the append only file %s between offsets %llu and %llu is larger than "
+           "proto-max-bulk-len or client-query-buffer-limit allow.",
+           l->source->name, (unsigned long long)l->run_offset, (unsigned long long)l->scan.offset);
+    return KV_ERR_LIMIT;
+}
+
+static enum kv_err execute(struct loading *l)
+{
+    for (;;) {
+        struct kv_aof_item item;
+        enum kv_aof_found found = kv_aof_scan_next(&l->scan, &item);
+        if (found == KV_AOF_COMMAND) {
+            if (l->run == NULL) {
+                l->run = item.start;
+                l->run_offset = item.offset;
+            }
+            if (admit(l, &item))
+                continue;
+            return KV_ERR_SYNTAX;
+        }
+        if (found == KV_AOF_NOTE) {
+            /* The run ends before it. */
+            l->scan.pos -= item.len;
+            bool fine = run_scanned(l);
+            l->scan.pos += item.len;
+            if (!fine)
+                return closed(l);
+            if (!l->in_multi)
+                l->good = item.offset + item.len;
+            continue;
+        }
+        if (!run_scanned(l))
+            return closed(l);
+        if (found == KV_AOF_END)
+            return l->in_multi ? ends_early(l) : KV_OK;
+        if (found == KV_AOF_TRUNCATED)
+            return ends_early(l);
+        if (found == KV_AOF_BAD)
+            return is_bad(l);
+        if (!kv_aof_scan_fill(&l->scan)) {
+            kv_log(KV_LOG_WARNING, "Unrecoverable error reading the append only file %s: %s",
+                   l->source->name, strerror(errno));
+            return KV_ERR_IO;
+        }
+    }
+}
+
+static void create_client(struct loading *l)
+{
+    struct kv_worker *w = kv_engine_worker(l->engine, 0);
+    kv_worker_attach(w);
+    l->client = kv_client_create_virtual(w);
+    l->client->flags |= KV_CLIENT_APPLY | KV_CLIENT_AUTHENTICATED | KV_CLIENT_REPLY_OFF;
+    l->multi = kv_engine_command(l->engine, KV_SLICE("multi"));
+    l->exec = kv_engine_command(l->engine, KV_SLICE("exec"));
+    l->discard = kv_engine_command(l->engine, KV_SLICE("discard"));
+    l->select = kv_engine_command(l->engine, KV_SLICE("select"));
+}
+
+enum kv_err kv_aof_load_file(struct kv_engine *e, const struct kv_aof_source *source,
+                             struct kv_aof_loaded *loaded)
+{
+    struct loading l = {.engine = e, .source = source, .loaded = loaded};
+    int fd;
+    memset(loaded, 0, sizeof(*loaded));
+    enum kv_err err = kv_file_open(source->path, O_RDONLY, 0, &fd);
+    if (err == KV_OK)
+        err = kv_aof_scan_init(&l.scan, fd, 0);
+    if (err != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Fatal error: can't open the append log file %s for reading: %s",
+               source->name, err == KV_ERR_NOMEM ? kv_err_text(err) : strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return err;
+    }
+    loaded->bytes = l.scan.file_size;
+    create_client(&l);
+    err = execute(&l);
+    kv_client_destroy(l.client);
+    kv_aof_scan_release(&l.scan);
+    close(fd);
+    return err;
+}
