@@ -19,6 +19,7 @@
 
 #include "admin/cores.h"
 #include "base/log.h"
+#include "persist/aof.h"
 #include <errno.h>
 #include <limits.h>
 #include <sys/resource.h>
@@ -354,6 +355,18 @@ static bool stage_values(const struct kv_config *c, struct kv_arena *arena,
     return true;
 }
 
+/* Begins or ends the append-only log. */
+static bool switch_log(const struct kv_config *c, bool on)
+{
+    struct kv_aof *log = c->engine == NULL ? NULL : kv_aof_of(c->engine);
+    if (log == NULL || on == kv_engine_options(c->engine)->appendonly)
+        return true;
+    if (on)
+        return kv_aof_start_empty(log) == KV_OK;
+    kv_aof_stop(log);
+    return true;
+}
+
 /* What the system may refuse. Entering the folder comes last, since it is not taken back. */
 static bool stage_effects(const struct kv_config *c, const struct kv_slice *pairs, int count,
                           struct staged *staged, struct kv_config_failure *failure)
@@ -379,6 +392,14 @@ static bool stage_effects(const struct kv_config *c, const struct kv_slice *pair
             kv_reason_set(&failure->reason, "%s", strerror(errno));
             return false;
         }
+    }
+    for (int i = 0; i < count; i++) {
+        if (staged[i].index != index_of("appendonly") || switch_log(c, staged[i].value.number != 0))
+            continue;
+        failure->name = pairs[i * 2];
+        kv_reason_set(&failure->reason, "Unable to turn on AOF. Check server logs.");
+        (void)!chdir(kv_config_text(c, "dir"));
+        return false;
     }
     return true;
 }
@@ -411,6 +432,8 @@ static void commit(struct kv_config *c, struct staged *staged, int count)
     struct kv_options *o = kv_engine_options(c->engine);
     kv_config_fill(c, o);
     kv_engine_apply_options(c->engine);
+    if (o->aof != NULL)
+        kv_aof_apply(o->aof);
     kv_log_set_level((enum kv_log_level)o->loglevel);
     if (memory)
         warn_of_memory(o);

@@ -3,8 +3,8 @@
  * Processor time comes from getrusage (whole process) and, for the main thread, from its stat file:
  * the thread that runs INFO need not be the main one, so RUSAGE_THREAD would lie.
  *
- * Persistence and replication are not part of this version; their fields show what a server with
- * both switched off shows. The last save time is the start, as Redis has it before a first save.
+ * Snapshots and replication are not part of this version; their fields show what a server with both
+ * switched off shows. The last save time is the start, as Redis has it before a first save.
  *
  * Threads: KV_MODE_STOP.
  */
@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/version.h"
 #include "engine/blocking.h"
+#include "persist/aof.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -206,6 +207,39 @@ void kv_info_replication(struct kv_engine *e, struct kv_text *out)
                    c == NULL ? 0 : (long long)kv_config_number(c, "repl-backlog-size"));
 }
 
+static void write_log(const struct kv_aof_status *s, struct kv_text *out)
+{
+    kv_text_printf(out,
+                   "aof_enabled:%d\r\n"
+                   "aof_rewrite_in_progress:%d\r\n"
+                   "aof_rewrite_scheduled:0\r\n"
+                   "aof_last_rewrite_time_sec:%lld\r\n"
+                   "aof_current_rewrite_time_sec:%lld\r\n"
+                   "aof_last_bgrewrite_status:%s\r\n"
+                   "aof_rewrites:%llu\r\n"
+                   "aof_rewrites_consecutive_failures:%llu\r\n"
+                   "aof_last_write_status:%s\r\n"
+                   "aof_last_cow_size:0\r\n",
+                   s->enabled, s->rewriting, (long long)s->last_rewrite_s,
+                   (long long)s->current_rewrite_s, s->rewrite_ok ? "ok" : "err",
+                   (unsigned long long)s->rewrites, (unsigned long long)s->rewrites_failed,
+                   s->write_ok ? "ok" : "err");
+}
+
+static void write_log_sizes(const struct kv_aof_status *s, struct kv_text *out)
+{
+    kv_text_printf(out,
+                   "aof_current_size:%llu\r\n"
+                   "aof_base_size:%llu\r\n"
+                   "aof_pending_rewrite:0\r\n"
+                   "aof_buffer_length:%llu\r\n"
+                   "aof_pending_bio_fsync:%llu\r\n"
+                   "aof_delayed_fsync:%llu\r\n",
+                   (unsigned long long)s->current_bytes, (unsigned long long)s->base_bytes,
+                   (unsigned long long)s->buffered_bytes, (unsigned long long)s->pending_sync,
+                   (unsigned long long)s->delayed_syncs);
+}
+
 void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
 {
     kv_info_fixed(out, "loading:0\n"
@@ -228,19 +262,17 @@ void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
                        "rdb_saves:0\n"
                        "rdb_last_cow_size:0\n"
                        "rdb_last_load_keys_expired:0\n"
-                       "rdb_last_load_keys_loaded:0\n"
-                       "aof_enabled:0\n"
-                       "aof_rewrite_in_progress:0\n"
-                       "aof_rewrite_scheduled:0\n"
-                       "aof_last_rewrite_time_sec:-1\n"
-                       "aof_current_rewrite_time_sec:-1\n"
-                       "aof_last_bgrewrite_status:ok\n"
-                       "aof_rewrites:0\n"
-                       "aof_rewrites_consecutive_failures:0\n"
-                       "aof_last_write_status:ok\n"
-                       "aof_last_cow_size:0\n"
-                       "module_fork_in_progress:0\n"
+                       "rdb_last_load_keys_loaded:0\n");
+    struct kv_aof_status aof = {
+        .write_ok = true, .rewrite_ok = true, .last_rewrite_s = -1, .current_rewrite_s = -1};
+    struct kv_aof *log = kv_aof_of(e);
+    if (log != NULL)
+        kv_aof_status(log, &aof);
+    write_log(&aof, out);
+    kv_info_fixed(out, "module_fork_in_progress:0\n"
                        "module_fork_last_cow_size:0\n");
+    if (aof.enabled)
+        write_log_sizes(&aof, out);
 }
 
 void kv_info_keyspace(struct kv_engine *e, struct kv_text *out)

@@ -319,6 +319,12 @@ static const struct kv_command_arg args_unlink[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_MULTIPLE},
 };
 
+static const struct kv_command_arg args_waitaof[] = {
+    {.name = "numlocal", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "numreplicas", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "timeout", .type = KV_ARG_INTEGER, .key_spec = -1},
+};
+
 const struct kv_command_docs kv_command_docs_generic[] = {
     {.summary = "Copies a value and its time to live to another key",
      .since = "6.2.0",
@@ -500,4 +506,10 @@ const struct kv_command_docs kv_command_docs_generic[] = {
      .complexity = "O(N) where N is the number of keys",
      .args = args_unlink,
      .arg_count = 1},
+    {.summary = "Waits until the connection's own writes are on disk, here and on replicas",
+     .since = "7.2.0",
+     .group = "generic",
+     .complexity = "O(1)",
+     .args = args_waitaof,
+     .arg_count = 3},
 };

@@ -220,6 +220,7 @@ void kv_cmd_ttl(struct kv_call *call);
 void kv_cmd_type(struct kv_call *call);
 void kv_cmd_unlink(struct kv_call *call);
 void kv_cmd_unwatch(struct kv_call *call);
+void kv_cmd_waitaof(struct kv_call *call);
 void kv_cmd_watch(struct kv_call *call);
 void kv_cmd_zadd(struct kv_call *call);
 void kv_cmd_zcard(struct kv_call *call);

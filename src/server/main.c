@@ -16,11 +16,13 @@
 #include "admin/config.h"
 #include "admin/info.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "cmd/table.h"
 #include "engine/engine.h"
 #include "net/loop.h"
+#include "persist/aof.h"
 #include "server/crash.h"
 #include "server/signals.h"
 #include "server/start.h"
@@ -81,6 +83,16 @@ static enum kv_err open_sockets(struct kv_engine *e)
     return err;
 }
 
+/* The data that the server begins with. The sockets are open already, so that two servers on one
+ * port do not write to one folder. */
+static enum kv_err load(struct kv_aof *log, const struct kv_options *o)
+{
+    if (!o->appendonly)
+        return KV_OK;
+    enum kv_err err = kv_aof_load(log);
+    return err == KV_OK ? kv_aof_start(log) : err;
+}
+
 /* A keyspace beyond this is not freed at the end: going through millions of blocks takes seconds,
  * the system takes pages back in a fraction of one. Builds that look for leaks free everything. */
 #if defined(KV_ASAN) || defined(KV_TSAN) || defined(KV_DEBUG)
@@ -93,14 +105,16 @@ static enum kv_err open_sockets(struct kv_engine *e)
 static int serve(struct kv_config *c, const struct kv_options *o, const char *program)
 {
     struct kv_engine *e = kv_engine_create(o, &kv_command_table);
+    struct kv_aof *log = kv_aof_create(e);
     const struct kv_engine_hooks hooks = {.cron = on_cron};
     kv_config_attach(c, e);
     kv_engine_set_hooks(e, &hooks);
     kv_info_init(program);
     /* Before anybody can connect: whoever sees the server may also end it. */
     kv_signals_init(e, "");
-    if (open_sockets(e) != KV_OK) {
+    if (open_sockets(e) != KV_OK || load(log, o) != KV_OK) {
         kv_signals_release();
+        kv_aof_destroy(log);
         kv_engine_destroy(e);
         return 1;
     }
@@ -111,6 +125,9 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     kv_engine_run(e);
     kv_log(KV_LOG_NOTICE, "User requested shutdown...");
     kv_signals_release();
+    if (o->appendonly)
+        kv_log(KV_LOG_NOTICE, "Calling fsync() on the AOF file.");
+    kv_aof_destroy(log);
     if (kv_mem_used_dataset() > LEAVE_BYTES)
         kv_engine_leave(e);
     else
@@ -160,14 +177,19 @@ static enum kv_err prepare(struct kv_config *c, struct kv_options *o)
 int main(int argc, char **argv)
 {
     struct kv_options options;
+    const char *faults = getenv("KVIK_FILE_FAULTS");
     kv_start_std_descriptors();
     kv_mem_init();
     kv_clock_init();
     tzset();
     setlocale(LC_COLLATE, "");
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error of the write */
     if (kv_start_answer(argc, argv))
         return 0;
+    /* Only test builds have any. */
+    if (faults != NULL)
+        (void)kv_file_fail_text(faults);
     struct kv_config *config = kv_config_create();
     int status = 1;
     if (kv_start_configure(config, argc, argv) == KV_OK && prepare(config, &options) == KV_OK) {

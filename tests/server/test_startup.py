@@ -72,8 +72,6 @@ def test_a_bad_line_is_named(run, tmp_path):
     (["--timeout", "abc"], "at option 1\n>>> 'timeout \"abc\"'\nargument couldn't be parsed"),
     (["-x"], "Bad directive"),
     (["--port", "70000"], "argument must be between 0 and 65535 inclusive"),
-    (["--appendonly", "yes"], "'appendonly' is not supported by this version of Kvik; its only "
-                              "value is 'no'"),
     (["--save", "60", "1"], "'save' is not supported"),
     (["--replicaof", "127.0.0.1", "6379"], "'replicaof' is not supported"),
     (["--min-replicas-to-write", "1"], "'min-replicas-to-write' is not supported"),

@@ -273,8 +273,6 @@ END_TEST
 
 START_TEST(promises_that_are_not_kept_refuse_to_start)
 {
-    refused("appendonly yes", "'appendonly' is not supported");
-    load("appendonly no");
     refused("save 900 1\nsave 300 10", "'save' is not supported");
     load("save \"\"");
     refused("replicaof 127.0.0.1 6379", "'replicaof' is not supported");
@@ -302,8 +300,8 @@ END_TEST
 
 START_TEST(an_override_by_its_off_value_is_no_promise)
 {
-    load("appendonly yes\ncluster-enabled yes\nsave 60 1");
-    load("appendonly no\ncluster-enabled no\nsave \"\"");
+    load("cluster-enabled yes\nsave 60 1");
+    load("cluster-enabled no\nsave \"\"");
     ck_assert_int_eq(kv_config_finish(config, &message), KV_OK);
 }
 END_TEST
@@ -414,8 +412,6 @@ START_TEST(a_set_says_why_not)
     set_fails("port", "1", "can't set immutable config");
     set_fails("daemonize", "yes", "can't set immutable config");
     set_fails("dir", "/tmp", "can't set protected config");
-    set_fails("appendonly", "yes",
-              "'appendonly' is not supported by this version of Kvik; its only value is 'no'");
     set_fails("save", "900 1",
               "'save' is not supported by this version of Kvik; its only value is \"\"");
     set_fails("appendonly", "maybe", "argument must be 'yes' or 'no'");

@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+"""Servers that are killed while several connections write and read, and started again.
+
+Writers count upwards, each on a key of its own; readers note the highest value that they have seen of
+each; transfers move amounts between accounts in transactions. After each kill the next start must
+have, with `always`, every value that was acknowledged or read; with `everysec` every value that was
+acknowledged more than a second before; and no account may have got what another has not lost.
+
+KVIK_CRASH_ROUNDS says how often (make soak: many times). SEED= repeats a run's random choices.
+"""
+import os
+import random
+import shutil
+import signal
+import tempfile
+import threading
+import time
+
+import pytest
+
+from process import TIME_SCALE, Server
+from raw import Closed
+
+pytestmark = pytest.mark.kvik_only
+
+ROUNDS = int(os.environ.get("KVIK_CRASH_ROUNDS", "5"))
+WRITERS = 4
+ACCOUNTS = 8
+PROMISED_S = 1.2 * TIME_SCALE
+
+
+class Load:
+    """Connections that work until the server is gone."""
+
+    def __init__(self, server, seed):
+        self.acknowledged = [[(0.0, 0)] for _ in range(WRITERS)]  # (time, value) in order
+        self.read = [0] * WRITERS
+        self.threads = [threading.Thread(target=self.until_gone, args=(server, run, n, seed))
+                        for run, count in ((self.write, WRITERS), (self.look, 2),
+                                           (self.transfer, 2)) for n in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def until_gone(self, server, run, number, seed):
+        rng = random.Random("%s %s %d" % (seed, run.__name__, number))
+        try:
+            with server.raw(timeout=30) as raw:
+                while True:
+                    run(raw, number, rng)
+        except (OSError, Closed):
+            pass
+
+    def write(self, raw, number, rng):
+        count = rng.choice((1, 1, 5, 50))
+        for _ in range(count):
+            raw.send_cmd("INCR", "counter:%d" % number)
+        for _ in range(count):
+            self.acknowledged[number].append((time.monotonic(), raw.read()))
+
+    def look(self, raw, _number, _rng):
+        for n, value in enumerate(raw.cmd("MGET", *["counter:%d" % n for n in range(WRITERS)])):
+            self.read[n] = max(self.read[n], int(value or 0))
+
+    def transfer(self, raw, _number, rng):
+        source, target = rng.sample(range(ACCOUNTS), 2)
+        amount = rng.randrange(1, 100)
+        for words in (("MULTI",), ("DECRBY", "account:%d" % source, amount),
+                      ("INCRBY", "account:%d" % target, amount), ("EXEC",)):
+            raw.send_cmd(*words)
+        for _ in range(4):
+            raw.read()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(30 * TIME_SCALE)
+            assert not thread.is_alive()
+
+
+def kill(server):
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    server.abandon()
+
+
+def check(server, load, killed, fsync):
+    with server.raw() as raw:
+        values = [int(value or 0) for value in
+                  raw.cmd("MGET", *["counter:%d" % n for n in range(WRITERS)])]
+        accounts = [int(value or 0) for value in
+                    raw.cmd("MGET", *["account:%d" % n for n in range(ACCOUNTS)])]
+    assert sum(accounts) == 0
+    for n, value in enumerate(values):
+        if fsync == "always":
+            promised = max(load.acknowledged[n][-1][1], load.read[n])
+        else:
+            promised = max(v for t, v in load.acknowledged[n] if t <= killed - PROMISED_S)
+        assert value >= promised, "counter:%d has %d, promised was %d" % (n, value, promised)
+
+
+@pytest.mark.timeout(60 + 10 * ROUNDS)
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_nothing_promised_is_missing_after_a_kill(fsync):
+    seed = os.environ.get("SEED") or str(random.randrange(1 << 32))
+    print("SEED=%s" % seed)
+    rng = random.Random(seed)
+    folder = tempfile.mkdtemp(prefix="kvik-crash-")
+    arguments = ("--dir", folder, "--appendonly", "yes", "--appendfsync", fsync,
+                 "--stream-ring-size", rng.choice(("64kb", "1mb", "16mb")))
+    server = Server(*arguments)
+    try:
+        for number in range(ROUNDS):
+            load = Load(server, "%s %d" % (seed, number))
+            time.sleep(rng.uniform(0.02, 0.6 if fsync == "always" else 1.6) * TIME_SCALE)
+            killed = time.monotonic()
+            kill(server)
+            load.join()
+            server = Server(*arguments)
+            check(server, load, killed, fsync)
+        server.stop()
+    finally:
+        server.abandon()
+        shutil.rmtree(folder, ignore_errors=True)
