@@ -5,7 +5,8 @@
  * spelling per number only ("7", not "07", "+7" or "-0"), because a string is stored as an integer
  * exactly when printing the integer gives the same bytes back.
  *
- * Floating-point text is parsed by the C library, which rounds correctly. It wants a terminated
+ * Floating-point text of at most 15 digits without exponent is parsed by hand, other text by the C
+ * library, which rounds correctly. It wants a terminated
  * text, so the slice is copied to the stack first. A double may legally be spelled with any number
  * of digits; a text that does not fit the buffer is first condensed: leading zeros are dropped,
  * 800 significant digits are kept, what follows them only leaves a trace of being non-zero (no
@@ -21,8 +22,8 @@
  * Threads: any; pure functions (the C locale's decimal point is relied on: nobody calls setlocale
  * for LC_NUMERIC).
  *
- * Rejected: the tables of Ryu or Grisu. The fast path above covers scores that are whole numbers;
- * the rest costs under a microsecond. */
+ * Rejected: the tables of Ryu or Grisu. Short ways cover scores that are whole numbers or have few
+ * places behind the point; the rest costs under a microsecond. */
 #include "base/number.h"
 
 #include "base/assert.h"
@@ -219,6 +220,40 @@ static bool condense(struct kv_slice text, char out[DOUBLE_COPY_MAX])
     return true;
 }
 
+#define EXACT_DIGITS 15 /* decimal digits that every double of that size keeps apart */
+
+/* Powers of ten that a double holds exactly. */
+static const double powers_of_ten[EXACT_DIGITS + 1] = {
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+
+/* "[-]digits[.digits]" of at most 15 digits: both the digits and the power of ten are exact, so one
+ * division rounds correctly. False: another text, which may be a number or not. */
+static bool parse_short(struct kv_slice text, double *out)
+{
+    uint64_t digits = 0;
+    size_t i = text.len > 0 && text.ptr[0] == '-', start = i, point = text.len;
+    if (text.len - i > EXACT_DIGITS + 1)
+        return false;
+    for (; i < text.len; i++) {
+        uint64_t digit = (unsigned char)text.ptr[i] - (uint64_t)'0';
+        if (KV_LIKELY(digit <= 9))
+            digits = digits * 10 + digit;
+        else if (text.ptr[i] == '.' && point == text.len)
+            point = i;
+        else
+            return false;
+    }
+    size_t fraction = point < text.len ? text.len - point - 1 : 0;
+    size_t count = text.len - start - (point < text.len);
+    if (count == 0 || count > EXACT_DIGITS)
+        return false;
+    double value = (double)digits;
+    if (fraction != 0)
+        value /= powers_of_ten[fraction];
+    *out = start != 0 ? -value : value;
+    return true;
+}
+
 /* What clients see refused: text with a leading space, which the C library would skip, text that it
  * does not read to the end, a result that is no number, and one that left the range: to infinity or
  * to zero. A result that merely lost precision below the smallest normal number is accepted. */
@@ -228,6 +263,8 @@ bool kv_double_parse(struct kv_slice text, double *out)
     size_t len = text.len;
     char *end;
 
+    if (KV_LIKELY(parse_short(text, out)))
+        return true;
     if (text.len == 0 || isspace((unsigned char)text.ptr[0]))
         return false;
     if (KV_LIKELY(text.len < sizeof(copy))) {
@@ -352,12 +389,39 @@ static size_t print_positional(const struct shortest *s, char *out)
     return (size_t)(p - out) + n;
 }
 
+#define SHORT_FRACTION 6 /* digits behind the point up to which the layout is always positional */
+
+/* A number that is a decimal of at most 15 digits, few of them behind the point: the first number
+ * of places at which it reads back is the shortest, since no two such decimals are one double. 0:
+ * it is none. */
+static size_t print_short(double value, char *out)
+{
+    for (unsigned places = 1; places <= SHORT_FRACTION; places++) {
+        double scaled = value * powers_of_ten[places];
+        if (scaled >= powers_of_ten[EXACT_DIGITS])
+            return 0;
+        uint64_t digits = (uint64_t)(scaled + 0.5);
+        if ((double)digits / powers_of_ten[places] != value)
+            continue;
+        uint64_t unit = (uint64_t)powers_of_ten[places];
+        size_t len = print_digits(digits / unit, out);
+        out[len] = '.';
+        for (uint64_t rest = digits % unit, i = places; i > 0; i--, rest /= 10)
+            out[len + i] = (char)('0' + rest % 10);
+        return len + 1 + places;
+    }
+    return 0;
+}
+
 static size_t print_finite(double value, char *out)
 {
     struct shortest s;
 
     if (value < (double)((int64_t)1 << 52) && value == (double)(uint64_t)value)
         return print_digits((uint64_t)value, out);
+    size_t len = print_short(value, out);
+    if (len != 0)
+        return len;
     shortest_digits(value, &s);
     int exponent = s.power + s.digit_count - 1;
     bool positional =

@@ -1,6 +1,7 @@
 /* base/number.h: the edges of 64 bits, what clients see accepted and refused, and random round
  * trips against the C library. */
 #include "base/number.h"
+#include "base/random.h"
 #include "unit.h"
 #include <float.h>
 #include <inttypes.h>
@@ -281,6 +282,45 @@ static void check_double(double value)
     }
 }
 
+/* The short ways of parsing and printing give what the C library gives. */
+START_TEST(short_decimals_are_read_and_written_as_the_library_does)
+{
+    struct kv_random r;
+    char text[64], printed[KV_DOUBLE_TEXT_MAX], shortest[64];
+    kv_random_init(&r, unit_seed("number"));
+    for (int i = 0; i < 200000; i++) {
+        uint64_t bound = 10;
+        for (uint64_t digits = kv_random_below(&r, 15); digits > 0; digits--)
+            bound *= 10;
+        uint64_t whole = kv_random_below(&r, bound);
+        int places = (int)kv_random_below(&r, 9);
+        int len = snprintf(text, sizeof(text), "%s%llu", i % 3 == 0 ? "-" : "",
+                           (unsigned long long)whole);
+        if (places > 0)
+            len += snprintf(text + len, sizeof(text) - (size_t)len, ".%0*llu", places,
+                            (unsigned long long)kv_random_below(&r, 100000000) %
+                                (unsigned long long)pow(10, places));
+        double value;
+        ck_assert(kv_double_parse(kv_slice(text, (size_t)len), &value));
+        ck_assert_msg(value == strtod(text, NULL), "%s", text);
+        kv_double_print(value, printed);
+        ck_assert_msg(strtod(printed, NULL) == value, "%s: %s", text, printed);
+        int digits = 1;
+        do
+            snprintf(shortest, sizeof(shortest), "%.*e", digits++ - 1, value);
+        while (strtod(shortest, NULL) != value);
+        int count = 0;
+        bool point = strchr(printed, '.') != NULL, leading = true;
+        for (const char *p = printed; *p != '\0' && *p != 'e'; p++) {
+            leading = leading && (*p == '0' || *p == '.' || *p == '-');
+            count += !leading && *p >= '0' && *p <= '9';
+        }
+        ck_assert_msg(!point || count == digits - 1, "%s: %s, %d digits", text, printed,
+                      digits - 1);
+    }
+}
+END_TEST
+
 START_TEST(doubles_survive_printing_and_are_short)
 {
     struct kv_random r;
@@ -423,5 +463,6 @@ int main(void)
     unit_add(&u, long_double_texts_have_a_largest_length);
     unit_add(&u, sizes_have_units);
     unit_add(&u, sizes_print_for_humans);
+    unit_add(&u, short_decimals_are_read_and_written_as_the_library_does);
     return unit_run(&u);
 }
