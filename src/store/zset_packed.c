@@ -1,8 +1,9 @@
 /* Sorted sets as packed lists: pairs in order of score and name.
  *
- * A command that names members in the order in which they lie finds each with one comparison
- * (kv_packed_find goes on after the last match), and a score that stays is recognised by its bytes
- * without being read as a number. So a ZADD that changes nothing costs what parsing it costs.
+ * A command that names several members makes an index of the list's names first, on the stack, and
+ * finds each by comparing four at once; others walk, on from the last match (kv_packed_find). A
+ * score that stays is recognised by its bytes without being read as a number. So a ZADD that
+ * changes nothing costs what parsing it costs.
  *
  * A change by one pair is made in the entry; changes by several are made in a copy in the arena,
  * which then takes the place of the list in one step: it either fits or nothing has happened. A new
@@ -16,6 +17,10 @@
  * Threads: as zset.h.
  */
 #include "store/zset_priv.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #define FRESH_MAX 32u                     /* pairs of a new set that are compared each with each */
 #define MEMBER_EXTRA 64                   /* bytes that a member may have besides its name */
@@ -255,6 +260,92 @@ static enum kv_err copy_commit(struct kv_view *v, const struct kv_key *k, struct
     return err;
 }
 
+/* --- an index for commands that name many members --- */
+
+#define INDEX_MAX 64u /* members */
+#define INDEX_FROM 4u /* pairs for which it is worth its making */
+#define LANES 4u      /* fingerprints compared at once */
+
+/* Some bits of each member's name, so that a name is found without walking the list. */
+struct index {
+    uint32_t prints[INDEX_MAX] KV_ALIGNED(16);
+    uint16_t offsets[INDEX_MAX]; /* of the members, in the list */
+    unsigned count;
+};
+
+/* Bits of an item: the end of its body, where names differ. */
+static uint32_t print_of(const uint8_t *body, size_t len)
+{
+    uint32_t bits = 0;
+    if (KV_LIKELY(len >= sizeof(bits)))
+        memcpy(&bits, body + len - sizeof(bits), sizeof(bits));
+    else
+        bits = body[0] | (uint32_t)body[len - 1] << 8 | (uint32_t)body[len / 2] << 16;
+    return bits + (uint32_t)len * UINT32_C(0x9e3779b1);
+}
+
+static uint32_t print_of_needle(const struct kv_needle *n)
+{
+    uint32_t bits;
+    uint8_t body[16];
+    if (KV_LIKELY(n->len >= sizeof(bits))) {
+        memcpy(&bits, n->ptr + n->len - sizeof(bits), sizeof(bits));
+        return bits + (uint32_t)kv_needle_body(n) * UINT32_C(0x9e3779b1);
+    }
+    memcpy(body, n->head, sizeof(n->head));
+    if (n->len != 0)
+        memcpy(body + n->head_len, n->ptr, n->len);
+    return print_of(body, kv_needle_body(n));
+}
+
+/* False: the list is not one for an index. */
+static bool index_build(struct index *x, const struct list *l, uint64_t members)
+{
+    if (members > INDEX_MAX || kv_packed_bytes(l->bytes) > UINT16_MAX)
+        return false;
+    unsigned i = 0;
+    for (const uint8_t *at = kv_packed_first(l->bytes); !kv_packed_at_end(at); i++) {
+        size_t body = kv_packed_body(at);
+        x->prints[i] = print_of(at, body);
+        x->offsets[i] = (uint16_t)(at - l->bytes);
+        at = kv_packed_skip(at + body + kv_packed_tail(body), l->stride - 1);
+    }
+    KV_DASSERT(i == members);
+    x->count = i;
+    for (; i % LANES != 0; i++)
+        x->prints[i] = 0;
+    return true;
+}
+
+/* Which of the four members from `first` on have these bits: a bit each. */
+static unsigned index_match(const struct index *x, unsigned first, uint32_t bits)
+{
+#ifdef __SSE2__
+    const __m128i *lanes = (const __m128i *)(x->prints + first);
+    __m128i same = _mm_cmpeq_epi32(_mm_load_si128(lanes), _mm_set1_epi32((int)bits));
+    return (unsigned)_mm_movemask_ps(_mm_castsi128_ps(same));
+#else
+    unsigned set = 0;
+    for (unsigned i = 0; i < LANES; i++)
+        set |= (unsigned)(x->prints[first + i] == bits) << i;
+    return set;
+#endif
+}
+
+/* As kv_packed_find. */
+static uint8_t *index_find(struct index *x, const struct list *l, const struct kv_needle *n)
+{
+    uint32_t bits = print_of_needle(n);
+    for (unsigned first = 0; first < x->count; first += LANES) {
+        for (unsigned set = index_match(x, first, bits); set != 0; set &= set - 1) {
+            unsigned i = first + (unsigned)__builtin_ctz(set);
+            if (i < x->count && KV_LIKELY(kv_needle_is_at(n, l->bytes + x->offsets[i])))
+                return l->bytes + x->offsets[i];
+        }
+    }
+    return NULL;
+}
+
 /* --- adding --- */
 
 struct adding {
@@ -264,9 +355,10 @@ struct adding {
     struct kv_arena *arena;
     struct kv_zadd_result *result;
     uint32_t flags;
-    struct list list;   /* what is looked at: the entry's, then the copy's */
-    struct copy copy;   /* from the first change on */
-    bool copied, alone; /* alone: one pair, so that the entry itself is changed */
+    struct list list;    /* what is looked at: the entry's, then the copy's */
+    struct index *index; /* of the list before the first change; or NULL */
+    struct copy copy;    /* from the first change on */
+    bool copied, alone;  /* alone: one pair, so that the entry itself is changed */
     uint8_t *cursor;
     uint64_t members;
 };
@@ -337,8 +429,21 @@ static bool begin_copy(struct adding *a, const struct kv_zset_pair *pairs, size_
         return false;
     a->list = a->copy.list;
     *found = *found != NULL ? a->list.bytes + offset : NULL;
+    a->cursor = kv_packed_first(a->list.bytes);
+    a->index = NULL;
     a->copied = true;
     return true;
+}
+
+/* True when the score at a position is this one. Numbers are compared as such, texts as bytes. */
+static bool score_is_at(const uint8_t *at, double score, struct packed_pair *p)
+{
+    if (KV_LIKELY(at[0] < 0x80))
+        return at[0] == score;
+    if ((at[0] & 0xc0) != 0x80)
+        return kv_zpacked_score(at) == score;
+    kv_zpacked_score_needle(&p->score, score, p->text);
+    return kv_needle_is_at(&p->score, at);
 }
 
 static enum kv_err add_pair(struct adding *a, const struct kv_zset_pair *pairs, size_t left)
@@ -346,7 +451,9 @@ static enum kv_err add_pair(struct adding *a, const struct kv_zset_pair *pairs, 
     struct packed_pair p;
     double score = pairs->score;
     kv_needle_init(&p.name, pairs->name);
-    uint8_t *found = kv_packed_find(a->list.bytes, a->cursor, &p.name, a->list.stride);
+    uint8_t *found = a->index != NULL
+                         ? index_find(a->index, &a->list, &p.name)
+                         : kv_packed_find(a->list.bytes, a->cursor, &p.name, a->list.stride);
     if (found == NULL) {
         if (a->flags & KV_ZADD_XX) {
             a->result->skipped = true;
@@ -359,11 +466,8 @@ static enum kv_err add_pair(struct adding *a, const struct kv_zset_pair *pairs, 
     }
     const uint8_t *at = kv_packed_next(found);
     a->cursor = kv_packed_skip(at, a->list.stride - 1);
-    if (!(a->flags & KV_ZADD_INCR)) {
-        kv_zpacked_score_needle(&p.score, score, p.text);
-        if (KV_LIKELY(kv_needle_is_at(&p.score, at)))
-            return KV_OK;
-    }
+    if (!(a->flags & KV_ZADD_INCR) && KV_LIKELY(score_is_at(at, score, &p)))
+        return KV_OK;
     if (kv_zadd_decide(a->flags, kv_zpacked_score(at), &score, a->result) != KV_ZADD_UPDATE)
         return KV_OK;
     if (!begin_copy(a, pairs, left, &found))
@@ -392,9 +496,12 @@ enum kv_err kv_zpacked_add(struct kv_view *v, const struct kv_key *k, struct kv_
                        .result = result,
                        .flags = flags,
                        .alone = count == 1};
+    struct index index;
     a.list.bytes = kv_zpacked_list(*e, &a.list.stride);
     a.cursor = kv_packed_first(a.list.bytes);
     a.members = kv_packed_count(a.list.bytes) / a.list.stride;
+    if (count >= INDEX_FROM && index_build(&index, &a.list, a.members))
+        a.index = &index;
     return add_pairs(&a, pairs, count);
 }
 
