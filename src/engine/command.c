@@ -21,7 +21,8 @@
  * decided before the general one; nothing here allocates, and all is pure and runs on any thread.
  *
  * A specification may be unknown to clients (SORT's, whose STORE may stand anywhere and whose
- * patterns name keys only with the values). A function then finds its key, or nobody does.
+ * patterns name keys only with the values). A function then finds its key, or nobody does. So it is
+ * with a keyword that may come several times, of which the last one counts (GEORADIUS' STORE).
  *
  * Rejected: such a function for every command (as flexible, but then ACL rules, cluster routing and
  * clients could not be told where keys are); keeping positions as bits of one word (an
@@ -84,8 +85,10 @@ static int first_argument(const struct kv_keyspec *spec, const struct kv_slice *
 {
     if (spec->begin == KV_BEGIN_INDEX)
         return spec->begin_index;
+    if (spec->find_key != NULL)
+        return spec->find_key(argv, argc);
     if (spec->begin == KV_BEGIN_UNKNOWN)
-        return spec->find_key != NULL ? spec->find_key(argv, argc) : 0;
+        return 0;
     KV_DASSERT(spec->begin == KV_BEGIN_KEYWORD);
     KV_DASSERT(spec->begin_keyword != NULL);
     KV_DASSERT(spec->begin_index != 0);
