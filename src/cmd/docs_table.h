@@ -9,6 +9,7 @@
 extern const struct kv_command_docs kv_command_docs_bitmap[];
 extern const struct kv_command_docs kv_command_docs_connection[];
 extern const struct kv_command_docs kv_command_docs_generic[];
+extern const struct kv_command_docs kv_command_docs_geo[];
 extern const struct kv_command_docs kv_command_docs_hash[];
 extern const struct kv_command_docs kv_command_docs_hyperloglog[];
 extern const struct kv_command_docs kv_command_docs_list[];

@@ -72,6 +72,16 @@ void kv_cmd_expireat(struct kv_call *call);
 void kv_cmd_expiretime(struct kv_call *call);
 void kv_cmd_flushall(struct kv_call *call);
 void kv_cmd_flushdb(struct kv_call *call);
+void kv_cmd_geoadd(struct kv_call *call);
+void kv_cmd_geodist(struct kv_call *call);
+void kv_cmd_geohash(struct kv_call *call);
+void kv_cmd_geopos(struct kv_call *call);
+void kv_cmd_georadius(struct kv_call *call);
+void kv_cmd_georadius_ro(struct kv_call *call);
+void kv_cmd_georadiusbymember(struct kv_call *call);
+void kv_cmd_georadiusbymember_ro(struct kv_call *call);
+void kv_cmd_geosearch(struct kv_call *call);
+void kv_cmd_geosearchstore(struct kv_call *call);
 void kv_cmd_get(struct kv_call *call);
 void kv_cmd_getbit(struct kv_call *call);
 void kv_cmd_getdel(struct kv_call *call);
@@ -266,6 +276,8 @@ void kv_cmd_zunionstore(struct kv_call *call);
 
 /* What the words of a line decide: kv_cmd_alone_fn, kv_cmd_key_fn. */
 bool kv_sort_alone(const struct kv_slice *argv, int argc);
+int kv_geo_store_key(const struct kv_slice *argv, int argc);
+int kv_geo_storedist_key(const struct kv_slice *argv, int argc);
 int kv_sort_destination(const struct kv_slice *argv, int argc);
 
 #endif

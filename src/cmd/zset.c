@@ -75,10 +75,10 @@ void kv_zset_reply_walk(struct kv_call *call, struct kv_ranking_walk *w, uint64_
     }
 }
 
-bool kv_zset_store(struct kv_call *call, const struct kv_zset_pair *pairs, size_t count,
+bool kv_zset_store(struct kv_call *call, int key, const struct kv_zset_pair *pairs, size_t count,
                    const char *event)
 {
-    const struct kv_key *k = &call->keys[0];
+    const struct kv_key *k = &call->keys[key];
     struct kv_entry *e = kv_store_write(&call->view, k);
     if (count == 0) {
         if (e == NULL)

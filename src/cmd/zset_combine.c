@@ -409,7 +409,7 @@ static void combine(struct kv_call *call, enum operation op, bool card, const ch
         qsort(c.pairs, c.pair_count, sizeof(*c.pairs), compare_pairs);
     if (event == NULL && !card)
         reply_pairs(&c);
-    else if (card || kv_zset_store(call, c.pairs, c.pair_count, event))
+    else if (card || kv_zset_store(call, 0, c.pairs, c.pair_count, event))
         kv_reply_int(call->out, (int64_t)c.pair_count);
 }
 

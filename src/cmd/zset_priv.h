@@ -100,9 +100,9 @@ KV_INLINE struct kv_slice kv_zset_stable_name(struct kv_call *call, const struct
     return kv_slice(copy, m->name.len);
 }
 
-/* Stores the result of a command in keys[0]: members in order and distinct, whose names may lie in
- * that key's value. Announces `event`, or `del` when there are none. False: replied. */
-bool kv_zset_store(struct kv_call *call, const struct kv_zset_pair *pairs, size_t count,
+/* Stores the result of a command in keys[key]: members in order and distinct, whose names may lie
+ * in that key's value. Announces `event`, or `del` when there are none. False: replied. */
+bool kv_zset_store(struct kv_call *call, int key, const struct kv_zset_pair *pairs, size_t count,
                    const char *event);
 
 #endif

@@ -303,7 +303,7 @@ void kv_cmd_zrangestore(struct kv_call *call)
     struct kv_zset_pair *pairs = pairs_of(call, &z, s);
     if (pairs == NULL)
         kv_call_no_memory(call);
-    else if (kv_zset_store(call, pairs, s.count, "zrangestore"))
+    else if (kv_zset_store(call, 0, pairs, s.count, "zrangestore"))
         kv_reply_int(call->out, (int64_t)s.count);
 }
 
