@@ -131,12 +131,18 @@ uint64_t kv_commit_limit(struct kv_client *c)
     return c->send_limit > c->bytes_out ? c->send_limit - c->bytes_out : 0;
 }
 
+static void send_output(struct kv_client *c)
+{
+    (void)kv_client_send(c);
+    kv_client_limit_touch(c);
+}
+
 /* All that the client has got so far may be sent. */
 static void send_all(struct kv_client *c)
 {
     c->send_limit = output_end(c);
     let_go(c);
-    (void)kv_client_send(c);
+    send_output(c);
 }
 
 /* Lets go all whose targets are reached. */
@@ -147,7 +153,7 @@ static void release_held(struct kv_worker *w)
     while ((c = w->commit.held_first) != NULL && c->hold_target <= reached) {
         c->send_limit = c->hold_limit;
         let_go(c);
-        (void)kv_client_send(c);
+        send_output(c);
     }
 }
 
@@ -310,7 +316,7 @@ static void settle_fresh(struct kv_worker *w)
         struct kv_client *c = m->fresh_first;
         if (failed(e)) {
             let_go(c);
-            (void)kv_client_send(c); /* unless it must not be answered */
+            send_output(c); /* unless it must not be answered */
         } else {
             send_all(c);
         }
