@@ -41,6 +41,7 @@ install:
 	@$(MAKE) --no-print-directory V=release server
 	@$(MAKE) --no-print-directory install-lib
 	install -D -m 755 $(BUILD)/release/kvik-server $(DESTDIR)$(PREFIX)/bin/kvik-server
+	ln -sf kvik-server $(DESTDIR)$(PREFIX)/bin/kvik-check
 	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/kvik/LICENSE
 
 # The sources that clang-format owns: all C but what a generator writes.

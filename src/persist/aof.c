@@ -88,6 +88,7 @@ void kv_aof_destroy(struct kv_aof *a)
     kv_aof_stop(a);
     sem_destroy(&a->sync.ready);
     kv_manifest_release(&a->manifest);
+    kv_rdb_kept_release(&a->kept);
     kv_engine_options(a->engine)->aof = NULL;
     kv_mem_free(a, sizeof(*a), KV_MEM_OTHER);
 }
@@ -202,7 +203,7 @@ static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f,
 {
     char path[KV_AOF_PATH];
     struct kv_aof_loaded loaded;
-    struct kv_aof_source source = {.path = path, .name = f->name, .last = last};
+    struct kv_aof_source source = {.path = path, .name = f->name, .last = last, .kept = &a->kept};
     struct stat st;
     if (!path_of(a, f->name, path) || stat(path, &st) != 0) {
         kv_log(KV_LOG_WARNING, "Unable to obtain the AOF file %s length. stat: %s", f->name,
@@ -249,6 +250,11 @@ enum kv_err kv_aof_load(struct kv_aof *a)
         kv_log(KV_LOG_NOTICE, "DB loaded from append only file: %.3f seconds",
                (double)(kv_clock_mono_us() - start_us) / 1e6);
     return err;
+}
+
+struct kv_rdb_kept *kv_aof_kept(struct kv_aof *a)
+{
+    return &a->kept;
 }
 
 /* --- starting and stopping --- */

@@ -33,6 +33,7 @@
 #define KV_PERSIST_AOF_H
 
 #include "engine/engine.h"
+#include "persist/rdb_file.h"
 
 #define KV_AOF_PATH 4096 /* bytes of a path, terminator included */
 
@@ -45,6 +46,10 @@ struct kv_aof *kv_aof_of(struct kv_engine *e); /* NULL in library use */
 /* Loads the log of the options into the keyspace, taking up an old log that is one file. KV_OK also
  * when there is none. Else why is in the log of the server. [main thread, before workers run] */
 enum kv_err kv_aof_load(struct kv_aof *a) KV_MUST_CHECK;
+
+/* What the base that was loaded holds for others (functions): for the bases that will be written.
+ */
+struct kv_rdb_kept *kv_aof_kept(struct kv_aof *a);
 
 /* Begins to write behind what was loaded. [before workers run] */
 enum kv_err kv_aof_start(struct kv_aof *a) KV_MUST_CHECK;

@@ -14,6 +14,7 @@
 #include "persist/aof_load.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
@@ -224,16 +225,71 @@ static enum kv_err execute(struct loading *l)
     }
 }
 
+/* The file begins with data in the RDB format: *end gets the offset behind it. Keys that are due
+ * stay, because commands that follow may have changed that. */
+static enum kv_err load_preamble(struct loading *l, int fd, uint64_t *end)
+{
+    struct kv_store_stats stats = {0};
+    struct kv_view view = {
+        .store = kv_engine_store(l->engine), .stats = &stats, .now_ms = kv_clock_wall_ms()};
+    struct kv_rdb_load load = {.keep_due = true, .kept = l->source->kept};
+    struct kv_rdb_reader r;
+    kv_log(KV_LOG_NOTICE, "Reading RDB base file on AOF loading...");
+    kv_rdb_reader_init_fd(&r, fd);
+    r.checksums = true;
+    enum kv_err err = kv_rdb_load(&r, &view, &load);
+    if (err != KV_OK)
+        kv_log(KV_LOG_WARNING,
+               "Error reading the RDB preamble of the AOF file %s, AOF loading aborted: %s (offset "
+               "%llu)",
+               l->source->name, r.fault, (unsigned long long)r.fault_offset);
+    *end = kv_rdb_reader_offset(&r);
+    l->loaded->keys = load.keys;
+    kv_rdb_reader_release(&r);
+    return err;
+}
+
+static bool has_preamble(int fd)
+{
+    char magic[6];
+    ssize_t n = pread(fd, magic, sizeof(magic), 0);
+    return (n >= 5 && memcmp(magic, "REDIS", 5) == 0) ||
+           (n >= 6 && memcmp(magic, "VALKEY", 6) == 0);
+}
+
 static void create_client(struct loading *l)
 {
     struct kv_worker *w = kv_engine_worker(l->engine, 0);
-    kv_worker_attach(w);
     l->client = kv_client_create_virtual(w);
     l->client->flags |= KV_CLIENT_APPLY | KV_CLIENT_AUTHENTICATED | KV_CLIENT_REPLY_OFF;
     l->multi = kv_engine_command(l->engine, KV_SLICE("multi"));
     l->exec = kv_engine_command(l->engine, KV_SLICE("exec"));
     l->discard = kv_engine_command(l->engine, KV_SLICE("discard"));
     l->select = kv_engine_command(l->engine, KV_SLICE("select"));
+}
+
+static enum kv_err open_and_load(struct loading *l, int fd)
+{
+    uint64_t start = 0;
+    kv_worker_attach(kv_engine_worker(l->engine, 0));
+    if (has_preamble(fd)) {
+        enum kv_err err = load_preamble(l, fd, &start);
+        if (err != KV_OK)
+            return err;
+    }
+    enum kv_err err = kv_aof_scan_init(&l->scan, fd, start);
+    if (err != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Unrecoverable error reading the append only file %s: %s",
+               l->source->name, err == KV_ERR_NOMEM ? kv_err_text(err) : strerror(errno));
+        return err;
+    }
+    l->loaded->bytes = l->scan.file_size;
+    l->good = start;
+    create_client(l);
+    err = execute(l);
+    kv_client_destroy(l->client);
+    kv_aof_scan_release(&l->scan);
+    return err;
 }
 
 enum kv_err kv_aof_load_file(struct kv_engine *e, const struct kv_aof_source *source,
@@ -243,20 +299,12 @@ enum kv_err kv_aof_load_file(struct kv_engine *e, const struct kv_aof_source *so
     int fd;
     memset(loaded, 0, sizeof(*loaded));
     enum kv_err err = kv_file_open(source->path, O_RDONLY, 0, &fd);
-    if (err == KV_OK)
-        err = kv_aof_scan_init(&l.scan, fd, 0);
     if (err != KV_OK) {
         kv_log(KV_LOG_WARNING, "Fatal error: can't open the append log file %s for reading: %s",
-               source->name, err == KV_ERR_NOMEM ? kv_err_text(err) : strerror(errno));
-        if (fd >= 0)
-            close(fd);
+               source->name, strerror(errno));
         return err;
     }
-    loaded->bytes = l.scan.file_size;
-    create_client(&l);
-    err = execute(&l);
-    kv_client_destroy(l.client);
-    kv_aof_scan_release(&l.scan);
+    err = open_and_load(&l, fd);
     close(fd);
     return err;
 }

@@ -1,4 +1,5 @@
-/* Loading an append-only log: what its files hold is executed again.
+/* Loading an append-only log: what its files hold is executed again. A file may begin with data in
+ * the RDB format, as a base does.
  *
  * Commands run through a virtual client that applies a stream (nothing is due for it, memory limits
  * do not refuse it). A file that ends within a command, or within a transaction, is cut off before
@@ -10,14 +11,17 @@
 #define KV_PERSIST_AOF_LOAD_H
 
 #include "engine/engine.h"
+#include "persist/rdb_file.h"
 
 struct kv_aof_source {
-    const char *path; /* to open */
-    const char *name; /* for messages */
-    bool last;        /* may be cut off */
+    const char *path;         /* to open */
+    const char *name;         /* for messages */
+    bool last;                /* may be cut off */
+    struct kv_rdb_kept *kept; /* of a base in the RDB format; NULL: it is dropped */
 };
 
 struct kv_aof_loaded {
+    uint64_t keys;     /* of data in the RDB format at its start */
     uint64_t commands; /* executed */
     uint64_t bytes;    /* of the file, after repair */
     bool truncated;    /* it was cut off */

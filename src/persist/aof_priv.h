@@ -30,6 +30,7 @@ struct kv_aof {
     char folder[KV_AOF_PATH];    /* of the log */
     char name[KV_MANIFEST_NAME]; /* appendfilename */
     struct kv_manifest manifest; /* as on disk; of the main thread, then of whoever rewrites */
+    struct kv_rdb_kept kept;     /* of the base that was loaded */
     pthread_t thread, sync_thread;
     bool can_rewrite; /* somebody can make a base */
     bool running;     /* both threads; changes in KV_MODE_STOP */

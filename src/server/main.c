@@ -23,6 +23,7 @@
 #include "engine/engine.h"
 #include "net/loop.h"
 #include "persist/aof.h"
+#include "server/check.h"
 #include "server/crash.h"
 #include "server/signals.h"
 #include "server/start.h"
@@ -185,6 +186,8 @@ int main(int argc, char **argv)
     setlocale(LC_COLLATE, "");
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit of file sizes is an error of the write */
+    if (argc > 0 && kv_check_is_wanted(argv[0]))
+        return kv_check_main(argc, argv);
     if (kv_start_answer(argc, argv))
         return 0;
     /* Only test builds have any. */

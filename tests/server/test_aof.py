@@ -167,8 +167,9 @@ def test_redis_loads_what_is_written(start, folder):
     assert digest(server) == before
 
 
-def test_what_redis_wrote_is_loaded(start, folder):
-    redis = Server("--dir", folder, "--appendonly", "yes", "--aof-use-rdb-preamble", "no",
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_what_redis_wrote_is_loaded(start, folder, preamble):
+    redis = Server("--dir", folder, "--appendonly", "yes", "--aof-use-rdb-preamble", preamble,
                    "--aof-timestamp-enabled", "yes", binary=REFERENCE)
     try:
         with redis.raw() as raw:
@@ -189,6 +190,32 @@ def test_what_redis_wrote_is_loaded(start, folder):
         assert raw.cmd("PTTL", "due") > 9000000
         raw.cmd("SELECT", "3")
         assert raw.cmd("STRLEN", "large") == 300000
+
+
+def test_a_base_of_redis_that_is_cut_is_refused(start_server, start, folder):
+    redis = Server("--dir", folder, "--appendonly", "yes", binary=REFERENCE)
+    with redis.raw() as raw:
+        fill(raw)
+        raw.cmd("SELECT", "3")
+        raw.cmd("SET", "soon", "1", "PX", "300")
+        raw.cmd("BGREWRITEAOF")
+        wait_until(lambda: info(raw)["aof_rewrite_in_progress"] == "0")
+        # A due key of the base that a later command keeps alive.
+        raw.cmd("SELECT", "3")
+        raw.cmd("PERSIST", "soon")
+    redis.stop()
+    time.sleep(0.4)
+    server = start()
+    with server.raw() as raw:
+        raw.cmd("SELECT", "3")
+        assert raw.cmd("GET", "soon") == b"1"
+        assert raw.cmd("SCARD", "set") == 0
+    server.stop()
+    base = folder / "appendonlydir" / "appendonly.aof.2.base.rdb"
+    whole = base.read_bytes()
+    for size in (7, len(whole) // 2, len(whole) - 1):
+        base.write_bytes(whole[:size])
+        assert "Error reading the RDB preamble of the AOF file" in refusal(start_server, folder)
 
 
 def test_an_old_log_of_one_file_is_taken_up(start, folder):
