@@ -111,6 +111,25 @@ def test_bytes_and_estimates_are_those_of_the_reference(raw, redis_server, spars
                 conn.cmd("CONFIG", "SET", "hll-sparse-max-bytes", 3000)
 
 
+def test_a_sparse_value_that_fills_up_is_the_reference_s(raw, redis_server):
+    """So many registers that runs of equal levels meet and are joined, or just not."""
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    with redis_server.raw() as other:
+        other.cmd("FLUSHALL")
+        for conn in (raw, other):
+            conn.cmd("CONFIG", "SET", "hll-sparse-max-bytes", 20000)
+        try:
+            for _ in range(60):
+                elements = [rng.randrange(1 << 40) for _ in range(500)]
+                assert raw.cmd("PFADD", "h", *elements) == other.cmd("PFADD", "h", *elements), seed
+                assert raw.cmd("GET", "h") == other.cmd("GET", "h"), seed
+                assert raw.cmd("PFCOUNT", "h") == other.cmd("PFCOUNT", "h"), seed
+        finally:
+            for conn in (raw, other):
+                conn.cmd("CONFIG", "SET", "hll-sparse-max-bytes", 3000)
+
+
 def test_estimates_are_close(raw):
     for start in range(0, 100000, 1000):
         raw.cmd("PFADD", "h", *range(start, start + 1000))
