@@ -245,9 +245,7 @@ struct kv_scored *kv_zset_first_due_member(const struct kv_zset *z)
 
 static bool has_name(const void *item, const void *key)
 {
-    const struct kv_slice *name = key;
-    struct kv_slice have = kv_scored_name(item);
-    return have.len == name->len && memcmp(have.ptr, name->ptr, have.len) == 0;
+    return kv_slice_equal(kv_scored_name(item), *(const struct kv_slice *)key);
 }
 
 struct kv_scored *kv_zset_find(const struct kv_zset *z, struct kv_slice name, uint64_t hash)
