@@ -29,6 +29,16 @@ function withTimeLimit(promise, limitMs) {
   return Promise.race([promise, limit]).finally(() => clearTimeout(timer));
 }
 
+// Runs one check after a server with `used` from the beginning: INFO's bytes of data are what they
+// were, so nothing that the program did left memory behind. Freeing may go on for a moment.
+export async function checkDataset(title, info, used) {
+  await check(title, () => until(async () => datasetBytes(await info()) === used));
+}
+
+export function datasetBytes(info) {
+  return Number(/used_memory_dataset:(\d+)/.exec(info)[1]);
+}
+
 // Prints the plan and ends the process.
 export function finish() {
   console.log(`1..${count}`);
@@ -36,3 +46,8 @@ export function finish() {
 }
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Waits until `condition` resolves to true; check() ends what never does.
+export async function until(condition) {
+  while (!(await condition())) await sleep(3);
+}

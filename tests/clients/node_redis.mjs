@@ -1,13 +1,7 @@
 // node-redis as applications use it, once over RESP2 and once over RESP3.
-import { createClient, RESP_TYPES } from 'redis';
-import { assert, check, finish, host, port, sleep } from './_tap.mjs';
-
-async function connect(RESP, options = {}) {
-  const client = createClient({ RESP, socket: { host, port, reconnectStrategy: false }, ...options });
-  client.on('error', (problem) => console.log(`# ${problem}`));
-  await client.connect();
-  return client;
-}
+import { RESP_TYPES } from 'redis';
+import { connect } from './_node_redis.mjs';
+import { assert, check, finish, sleep } from './_tap.mjs';
 
 async function sessions(client) {
   const users = Array.from({ length: 200 }, (_, number) => `user-${number}`);
