@@ -59,3 +59,31 @@ export function distanceM(a, b) {
   return 2 * 6372797.560856 * Math.asin(Math.sqrt(sinus(latitudeB - latitudeA)
     + Math.cos(latitudeA) * Math.cos(latitudeB) * sinus(radians(b.longitude - a.longitude))));
 }
+
+// Places all over the world, some within kilometres of each other, some beside the date line.
+export function randomPlaces(random, count) {
+  const centres = [[13.4, 52.5], [179.9, -17], [-179.9, -16.8], [0, 0], [-70, 69], [103.8, 1.3]];
+  return Array.from({ length: count }, (_, number) => {
+    const [longitude, latitude] = random.pick(centres);
+    const place = random.below(4) === 0
+      ? { longitude: random.between(-180, 180), latitude: random.between(-85, 85) }
+      : { longitude: longitude + random.between(-0.1, 0.1),
+        latitude: latitude + random.between(-0.1, 0.1) };
+    return { member: `place ${number}`, ...place };
+  });
+}
+
+// Names of the places within a radius, nearest first.
+export function nearby(places, centre, radiusM) {
+  return places.map((place) => ({ ...place, metres: distanceM(centre, place) }))
+    .filter(({ metres }) => metres <= radiusM).sort((a, b) => a.metres - b.metres)
+    .map(({ member }) => member);
+}
+
+// Likewise within a box, whose width is measured at the place's own latitude.
+export function inBox(places, centre, widthM, heightM) {
+  const inside = places.filter(({ longitude, latitude }) =>
+    distanceM(centre, { ...centre, latitude }) <= heightM / 2
+    && distanceM({ longitude, latitude }, { longitude: centre.longitude, latitude }) <= widthM / 2);
+  return nearby(inside, centre, Infinity);
+}
