@@ -71,7 +71,8 @@ static KV_COLD uint32_t admitted(struct kv_client *c, uint32_t n)
     return first == n || c->flags & KV_CLIENT_APPLY || kv_memory_admit(w) ? n : first;
 }
 
-/* Members of large collections: first the buckets that name them, then they themselves. */
+/* Members of collections. Small ones are fetched whole; of large ones first the buckets that name
+ * the members, then they themselves. */
 static void prefetch_members(struct kv_worker *w, uint32_t n)
 {
     const struct kv_table *tables[KV_LOOKAHEAD_MAX];

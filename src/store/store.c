@@ -31,6 +31,7 @@
 #include "store/store_priv.h"
 
 #define SHARD_COUNT_MAX 4096u
+#define PREFETCH_LINES 8u /* cache lines of a small collection that a batch asks for */
 #define DATABASE_COUNT_MAX 65535u
 
 static uint64_t entry_hash(const void *item, void *arg)
@@ -177,6 +178,21 @@ void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
     }
 }
 
+/* The bytes of a small collection, but for the two lines that came with the entry. */
+static void prefetch_small(const struct kv_entry *e)
+{
+    struct entry_parts parts = entry_parts(e);
+    const char *line = (const char *)e + 2 * KV_CACHE_LINE;
+    const char *end = (const char *)parts.value + parts.value_len;
+    if (e->flags & KV_ENTRY_POINTER) {
+        /* Its length would be a miss. */
+        line = (const char *)kv_entry_bigstr(e);
+        end = line + PREFETCH_LINES * KV_CACHE_LINE;
+    }
+    for (unsigned i = 0; i < PREFETCH_LINES && line < end; i++, line += KV_CACHE_LINE)
+        KV_PREFETCH(line);
+}
+
 const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, uint64_t hash,
                                                 struct kv_slice member, uint64_t *member_hash)
 {
@@ -189,7 +205,13 @@ const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, uint64_
     unsigned set = kv_table_match(bucket, tag);
     const struct kv_entry *e =
         set != 0 ? kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]) : NULL;
-    const struct kv_table *table = e != NULL && kv_entry_is_large(e) ? kv_entry_table(e) : NULL;
+    if (e == NULL || kv_entry_type(e) == KV_TYPE_STRING)
+        return NULL;
+    if (!kv_entry_is_large(e)) {
+        prefetch_small(e);
+        return NULL;
+    }
+    const struct kv_table *table = kv_entry_table(e);
     if (table != NULL) {
         *member_hash = kv_hash_bytes(&v->store->hash_key, member.ptr, member.len);
         kv_table_prefetch_bucket(table, *member_hash);

@@ -122,9 +122,10 @@ KV_INLINE struct kv_key kv_store_key(const struct kv_store *s, struct kv_slice b
 void kv_store_prefetch_bucket(const struct kv_view *v, uint64_t hash);
 void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash);
 
-/* And two stages more for a member of a large collection: its table's bucket, once the entry has
- * come, and then (kv_table_prefetch_item with *member_hash) the member. NULL: there is no such
- * collection. A guess by the key's tag: it may be another key's. */
+/* And two stages more for a member of a collection, once the entry has come: the bytes of a small
+ * one (NULL), or of a large one its table's bucket and then (kv_table_prefetch_item with
+ * *member_hash) the member. NULL as well where there is no collection. A guess by the key's tag: it
+ * may be another key's. */
 const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, uint64_t hash,
                                                 struct kv_slice member, uint64_t *member_hash);
 
