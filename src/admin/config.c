@@ -22,6 +22,7 @@
 #include "persist/aof.h"
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -168,6 +169,20 @@ static uint32_t thread_count(struct kv_config *c)
     return KV_MIN(c->cores, (uint32_t)KV_THREADS_MAX);
 }
 
+static void fill_save_points(struct kv_config *c, struct kv_options *o)
+{
+    const char *text = kv_config_text(c, "save");
+    long long seconds;
+    unsigned long long changes;
+    int read;
+    o->save_point_count = 0;
+    while (o->save_point_count < KV_SAVE_POINTS_MAX &&
+           sscanf(text, "%lld %llu%n", &seconds, &changes, &read) == 2) {
+        o->save_points[o->save_point_count++] = (struct kv_save_point){seconds, changes};
+        text += read;
+    }
+}
+
 static void fill_special(struct kv_config *c, struct kv_options *o)
 {
     static const uint32_t facility_codes[] = {LOG_USER,   LOG_LOCAL0, LOG_LOCAL1,
@@ -180,6 +195,7 @@ static void fill_special(struct kv_config *c, struct kv_options *o)
         strstr(policy->names[kv_config_number(c, "maxmemory-policy")], "lfu") != NULL;
     kv_output_limits_read(kv_slice_cstr(kv_config_text(c, "client-output-buffer-limit")),
                           o->output_limit);
+    fill_save_points(c, o);
 }
 
 void kv_config_fill(struct kv_config *c, struct kv_options *o)
@@ -343,6 +359,8 @@ static bool stage_values(const struct kv_config *c, struct kv_arena *arena,
     for (int i = 0; i < count; i++) {
         const struct kv_directive *d = &kv_directives[staged[i].index];
         const struct kv_config_value *old = &c->values[staged[i].index];
+        if (strcmp(d->name, "save") == 0)
+            old = NULL; /* set anew, not added to */
         struct kv_words words = {(struct kv_slice *)&pairs[i * 2 + 1], 1};
         failure->name = pairs[i * 2];
         if (!kv_directive_parse(d, arena, &words, old, &staged[i].value, &failure->reason))

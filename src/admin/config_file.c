@@ -207,7 +207,11 @@ static enum kv_err load_value(struct reader *r, struct kv_slice name, const stru
         return complain(r, "wrong number of arguments");
     struct kv_config_value value = {0};
     struct kv_reason reason;
-    if (!kv_directive_parse(d, r->arena, words, &r->config->values[index], &value, &reason))
+    /* Lines of `save` add up, but the first of them takes the place of the default. */
+    const struct kv_config_value *old = &r->config->values[index];
+    if (strcmp(d->name, "save") == 0 && !kv_config_given(r->config, "save"))
+        old = NULL;
+    if (!kv_directive_parse(d, r->arena, words, old, &value, &reason))
         return complain(r, reason.text);
     kv_config_take_value(r->config, (uint32_t)index, &value);
     keep_origin(r, (uint32_t)index);

@@ -11,8 +11,7 @@
  * Names, types, ranges and defaults follow Redis 8 (and 7.0 where 8 kept it), so that its
  * configuration files load unchanged. Kvik's own: threads, shards, lookahead, stream-ring-size,
  * io-backend.
- * Differences on purpose: `save` is empty by default, since nothing is saved; the limits of
- * `databases` are the store's.
+ * Differences on purpose: the limits of `databases` are the store's.
  *
  * Invariants (checked by a unit test): names are unique and lower case, each default parses, bound
  * fields agree with kv_options_default.
@@ -212,7 +211,8 @@ const struct kv_directive kv_directives[] = {
     BOOL("key-memory-histograms", NULL, "no"),
 
     /* persistence */
-    SPECIAL("save", NULL, "", kv_parse_save, REFUSED),
+    SPECIAL("save", NULL, "3600 1 300 100 60 10000", kv_parse_save, HANDLED),
+    MEM("snapshot-memory-limit", NULL, "256mb", 0, MAX_LONG, BUILT(snapshot_memory_limit)),
     BOOL("appendonly", NULL, "no", BUILT(appendonly)),
     TEXT("dir", NULL, "", BUILT(dir), .flags = KV_DIR_PROTECTED, .check = kv_check_folder),
     TEXT("dbfilename", NULL, "dump.rdb", BUILT(dbfilename), .flags = KV_DIR_PROTECTED,
@@ -233,7 +233,7 @@ const struct kv_directive kv_directives[] = {
     BOOL("aof-timestamp-enabled", NULL, "no", BUILT(aof_timestamp_enabled)),
     BOOL("aof-rewrite-incremental-fsync", NULL, "yes"),
     BOOL("aof-disable-auto-gc", NULL, "no", BUILT(aof_disable_auto_gc), .flags = KV_DIR_HIDDEN),
-    BOOL("stop-writes-on-bgsave-error", NULL, "yes"),
+    BOOL("stop-writes-on-bgsave-error", NULL, "yes", BUILT(stop_writes_on_save_error)),
     BOOL("rdbcompression", NULL, "yes", BUILT(rdb_compression)),
     BOOL("rdbchecksum", NULL, "yes", BUILT(rdb_checksum), FIXED),
     BOOL("rdb-del-sync-files", NULL, "no"),

@@ -13,7 +13,9 @@
 #include "base/clock.h"
 #include "base/version.h"
 #include "engine/blocking.h"
+#include "engine/snapshot.h"
 #include "persist/aof.h"
+#include "persist/save.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -242,27 +244,48 @@ static void write_log_sizes(const struct kv_aof_status *s, struct kv_text *out)
 
 void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
 {
-    kv_info_fixed(out, "loading:0\n"
-                       "async_loading:0\n"
-                       "current_cow_peak:0\n"
-                       "current_cow_size:0\n"
-                       "current_cow_size_age:0\n"
-                       "current_fork_perc:0.00\n"
-                       "current_save_keys_processed:0\n"
-                       "current_save_keys_total:0\n");
+    struct kv_saver_figures f = {.last_good = true,
+                                 .last_save = kv_info_facts.start_unix_seconds,
+                                 .last_seconds = -1,
+                                 .current_seconds = -1,
+                                 .changes = KV_STORE_STAT(e, dirty)};
+    struct kv_snapshot_figures snapshot;
+    const struct kv_saver *saver = kv_engine_options(e)->saver;
+    if (saver != NULL)
+        kv_saver_figures(saver, &f);
+    kv_engine_snapshot_figures(e, &snapshot);
+    bool rdb = f.going_on && !f.aof_base;
     kv_text_printf(out,
-                   "rdb_changes_since_last_save:%llu\r\n"
-                   "rdb_bgsave_in_progress:0\r\n"
-                   "rdb_last_save_time:%lld\r\n",
-                   (unsigned long long)KV_STORE_STAT(e, dirty),
-                   (long long)kv_info_facts.start_unix_seconds);
-    kv_info_fixed(out, "rdb_last_bgsave_status:ok\n"
-                       "rdb_last_bgsave_time_sec:-1\n"
-                       "rdb_current_bgsave_time_sec:-1\n"
-                       "rdb_saves:0\n"
-                       "rdb_last_cow_size:0\n"
-                       "rdb_last_load_keys_expired:0\n"
-                       "rdb_last_load_keys_loaded:0\n");
+                   "loading:0\r\n"
+                   "async_loading:0\r\n"
+                   "current_cow_peak:0\r\n"
+                   "current_cow_size:0\r\n"
+                   "current_cow_size_age:0\r\n"
+                   "current_fork_perc:0.00\r\n"
+                   "current_save_keys_processed:%llu\r\n"
+                   "current_save_keys_total:%llu\r\n",
+                   f.going_on ? (unsigned long long)snapshot.keys_done : 0,
+                   f.going_on ? (unsigned long long)snapshot.keys_total : 0);
+    kv_text_printf(
+        out,
+        "rdb_changes_since_last_save:%llu\r\n"
+        "rdb_bgsave_in_progress:%d\r\n"
+        "rdb_last_save_time:%lld\r\n"
+        "rdb_last_bgsave_status:%s\r\n"
+        "rdb_last_bgsave_time_sec:%lld\r\n"
+        "rdb_current_bgsave_time_sec:%lld\r\n"
+        "rdb_saves:%llu\r\n"
+        "rdb_last_cow_size:0\r\n"
+        "rdb_last_load_keys_expired:%llu\r\n"
+        "rdb_last_load_keys_loaded:%llu\r\n"
+        "snapshot_buffer_bytes:%llu\r\n"
+        "snapshot_buffer_peak_bytes:%llu\r\n"
+        "snapshot_throttled_commands:%llu\r\n",
+        (unsigned long long)f.changes, rdb, (long long)f.last_save, f.last_good ? "ok" : "err",
+        (long long)f.last_seconds, rdb ? (long long)f.current_seconds : -1,
+        (unsigned long long)f.saves, (unsigned long long)f.keys_expired,
+        (unsigned long long)f.keys_loaded, (unsigned long long)snapshot.buffered_bytes,
+        (unsigned long long)snapshot.buffered_max, (unsigned long long)snapshot.throttled);
     struct kv_aof_status aof = {
         .write_ok = true, .rewrite_ok = true, .last_rewrite_s = -1, .current_rewrite_s = -1};
     struct kv_aof *log = kv_aof_of(e);

@@ -6,6 +6,29 @@
 
 #include "cmd/docs_table.h"
 
+static const struct kv_command_arg args_bgsave_1[] = {
+    {.name = "schedule",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "SCHEDULE",
+     .since = "3.2.2",
+     .key_spec = -1},
+    {.name = "cancel",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "CANCEL",
+     .since = "8.1.0",
+     .key_spec = -1},
+};
+
+static const struct kv_command_arg args_bgsave[] = {
+    {.name = "operation",
+     .type = KV_ARG_ONEOF,
+     .since = "3.2.2",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_bgsave_1,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_command_docs[] = {
     {.name = "command-name",
      .type = KV_ARG_STRING,
@@ -195,6 +218,16 @@ static const struct kv_command_arg args_swapdb[] = {
 };
 
 const struct kv_command_docs kv_command_docs_server[] = {
+    {.summary = "Writes the append-only log anew in the background",
+     .since = "1.0.0",
+     .group = "server",
+     .complexity = "O(1)"},
+    {.summary = "Saves all databases to disk in the background",
+     .since = "1.0.0",
+     .group = "server",
+     .complexity = "O(1)",
+     .args = args_bgsave,
+     .arg_count = 1},
     {.summary = "Describes all commands",
      .since = "2.8.13",
      .group = "server",
@@ -285,6 +318,10 @@ const struct kv_command_docs kv_command_docs_server[] = {
      .complexity = "O(1)",
      .args = args_info,
      .arg_count = 1},
+    {.summary = "Tells when the databases were saved last, in seconds of Unix time",
+     .since = "1.0.0",
+     .group = "server",
+     .complexity = "O(1)"},
     {.summary = "Draws a picture and tells the version",
      .since = "5.0.0",
      .group = "server",
@@ -327,6 +364,10 @@ const struct kv_command_docs kv_command_docs_server[] = {
      .complexity = "O(N) where N is the size of the value; sorted sets O(N*log(N))",
      .args = args_restore_asking,
      .arg_count = 7},
+    {.summary = "Saves all databases to disk while everything else waits",
+     .since = "1.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of keys"},
     {.summary = "Ends the server in good order",
      .since = "1.0.0",
      .group = "server",

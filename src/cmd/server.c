@@ -26,6 +26,7 @@
 #include "engine/call.h"
 #include "engine/engine.h"
 #include "engine/snapshot.h"
+#include "persist/save.h"
 #include <limits.h>
 
 #define LOLWUT_COLUMNS 64
@@ -187,10 +188,15 @@ void kv_cmd_shutdown(struct kv_call *call)
         kv_call_error(call, "ERR No shutdown in progress.");
         return;
     }
-    if (options & SHUT_SAVE && !(options & SHUT_FORCE)) {
-        kv_log(KV_LOG_WARNING, "SHUTDOWN SAVE refused: this server has no snapshots to save to.");
-        kv_call_error(call, "ERR Errors trying to SHUTDOWN. Check logs.");
-        return;
+    struct kv_saver *s = kv_engine_options(call->engine)->saver;
+    bool save =
+        !(options & SHUT_NOSAVE) && s != NULL && (options & SHUT_SAVE || kv_saver_has_points(s));
+    if (save) {
+        kv_saver_abandon(s); /* what goes on in the background would be late */
+        if (kv_saver_save(s, &call->view) != KV_OK && !(options & SHUT_FORCE)) {
+            kv_call_error(call, "ERR Errors trying to SHUTDOWN. Check logs.");
+            return;
+        }
     }
     kv_engine_stop(call->engine);
 }

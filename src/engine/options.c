@@ -88,6 +88,8 @@ void kv_options_default(struct kv_options *o)
     o->defrag_threshold_upper = 100;
     o->defrag_cycle_min = 1;
     o->defrag_cycle_max = 25;
+    o->stop_writes_on_save_error = true;
+    o->snapshot_memory_limit = 256 * MIB;
     o->stream_ring_bytes = 16 * MIB;
     set_log(o);
 }

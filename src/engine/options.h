@@ -39,6 +39,17 @@ struct kv_output_limit {
     uint64_t soft_seconds;
 };
 
+#define KV_SAVE_POINTS_MAX 16
+
+/* `save`: a snapshot is saved when so many changes were made and so many seconds have passed. */
+struct kv_save_point {
+    int64_t seconds;
+    uint64_t changes;
+};
+
+struct kv_rewriter;
+struct kv_saver;
+
 struct kv_options {
     /* fixed after the start */
     uint32_t threads;              /* workers, 1 and up; `auto` is resolved by admin/config */
@@ -111,8 +122,16 @@ struct kv_options {
     uint64_t aof_load_corrupt_tail_max_size; /* and one whose last bytes are none; 0: never */
     bool aof_use_rdb_preamble, aof_timestamp_enabled, aof_disable_auto_gc;
 
-    struct kv_aof *aof;       /* persist/aof.h; NULL in library use; not ours */
-    struct kv_config *config; /* admin/config that fills these; NULL in library use; not ours */
+    struct kv_aof *aof; /* persist/aof.h; NULL in library use; not ours */
+    /* snapshots: persist/save.h */
+    bool stop_writes_on_save_error;
+    uint64_t snapshot_memory_limit; /* bytes that may wait to be written, 0: any */
+    struct kv_save_point save_points[KV_SAVE_POINTS_MAX];
+    uint32_t save_point_count;
+
+    struct kv_saver *saver;       /* persist/save.h; likewise */
+    struct kv_rewriter *rewriter; /* persist/rewrite.h; likewise */
+    struct kv_config *config;     /* admin/config that fills these; NULL in library use; not ours */
 };
 
 /* Sets every field to its default. */

@@ -123,7 +123,7 @@ static void save_entry(struct kv_view *v, uint32_t db, const struct kv_entry *e)
     }
     if (b == NULL)
         b = create_buffer(db);
-    bool good = b != NULL && s->ops.entry(&b, e, w->now_ms);
+    bool good = b != NULL && s->ops.entry(s->ops.arg, w->index, &b, v, e);
     w->snapshot.buffer = b;
     if (!good) {
         kv_snapshot_fail(w->engine);
@@ -161,13 +161,16 @@ bool kv_snapshot_start(struct kv_engine *e, const struct kv_snapshot_ops *ops)
     atomic_store(&s->flushing, e->worker_count);
     kv_store_snapshot_begin(e->store, save_entry);
     atomic_store(&s->phase, KV_SNAPSHOT_WALK);
+    unsigned generation = atomic_fetch_add(&s->generation, 1) + 1;
     for (uint32_t i = 0; i < e->worker_count; i++)
-        kv_inbox_post(e->workers[i], KV_MSG_SNAPSHOT_WALK, 0, 0, NULL);
+        kv_inbox_post(e->workers[i], KV_MSG_SNAPSHOT_WALK, generation, 0, NULL);
     return true;
 }
 
-void kv_snapshot_on_start(struct kv_worker *w)
+void kv_snapshot_on_start(struct kv_worker *w, uint32_t generation)
 {
+    if (atomic_load(&w->engine->snapshot.generation) != generation)
+        return;
     w->snapshot.position = (struct kv_snapshot_position){0};
     w->snapshot.shard = w->index;
     w->snapshot.walking = true;
@@ -184,12 +187,14 @@ static void walk_done(struct kv_worker *w)
     kv_store_snapshot_end(e->store, !atomic_load(&s->failed));
     atomic_store(&s->phase, KV_SNAPSHOT_FLUSH);
     for (uint32_t i = 0; i < e->worker_count; i++)
-        kv_inbox_post(e->workers[i], KV_MSG_SNAPSHOT_FLUSH, 0, 0, NULL);
+        kv_inbox_post(e->workers[i], KV_MSG_SNAPSHOT_FLUSH, atomic_load(&s->generation), 0, NULL);
 }
 
-void kv_snapshot_on_flush(struct kv_worker *w)
+void kv_snapshot_on_flush(struct kv_worker *w, uint32_t generation)
 {
     struct kv_snapshot *s = &w->engine->snapshot;
+    if (atomic_load(&s->generation) != generation)
+        return;
     put_own(w);
     if (atomic_fetch_sub(&s->flushing, 1) != 1)
         return;
@@ -306,49 +311,24 @@ void kv_snapshot_finish(struct kv_engine *e)
     atomic_store(&s->phase, KV_SNAPSHOT_NONE);
 }
 
-/* --- at once --- */
-
-enum kv_err kv_snapshot_now(struct kv_worker *w, const struct kv_snapshot_ops *ops,
-                            bool (*sink)(struct kv_snapshot_buffer *b, void *arg), void *arg)
+void kv_snapshot_abandon(struct kv_engine *e)
 {
-    struct kv_engine *e = w->engine;
     struct kv_snapshot *s = &e->snapshot;
-    enum kv_err err = KV_OK;
-    KV_ASSERT(!kv_snapshot_going_on(e));
-    s->ops = *ops;
-    s->ops.limit_bytes = 0;
-    atomic_store(&s->failed, false);
-    kv_store_snapshot_begin(e->store, save_entry);
-    struct kv_view view = w->call.view;
-    view.flags = 0;
-    for (uint32_t shard = 0; shard < e->shard_count && err == KV_OK; shard++) {
-        struct kv_snapshot_position p = {0};
-        bool done = false;
-        while (!done && err == KV_OK) {
-            done = kv_store_snapshot_shard(&view, shard, &p, 0);
-            struct kv_snapshot_buffer *b;
-            if (done && shard + 1 == e->shard_count)
-                put_own(w);
-            while ((b = s->first) != NULL) {
-                s->first = b->next;
-                s->last = s->first != NULL ? s->last : NULL;
-                if (err != KV_OK)
-                    kv_snapshot_free(b);
-                else if (!sink(b, arg))
-                    err = KV_ERR_IO;
-            }
-            if (atomic_load(&s->failed))
-                err = KV_ERR_NOMEM;
-        }
+    kv_snapshot_fail(e);
+    atomic_fetch_add(&s->generation, 1);
+    if (kv_store_snapshot_active(e->store))
+        kv_store_snapshot_end(e->store, false);
+    for (uint32_t i = 0; i < e->worker_count; i++) {
+        e->workers[i]->snapshot.walking = false;
+        put_own(e->workers[i]);
     }
-    kv_snapshot_free(w->snapshot.buffer);
-    w->snapshot.buffer = NULL;
-    kv_store_snapshot_end(e->store, err == KV_OK);
-    atomic_store(&s->buffered_bytes, 0);
-    return err;
+    kv_mutex_lock(&s->mutex);
+    atomic_store(&s->phase, KV_SNAPSHOT_END);
+    kv_mutex_unlock(&s->mutex);
+    pthread_cond_signal(&s->wake);
 }
 
-void kv_snapshot_figures(const struct kv_engine *e, struct kv_snapshot_figures *out)
+void kv_engine_snapshot_figures(const struct kv_engine *e, struct kv_snapshot_figures *out)
 {
     const struct kv_snapshot *s = &e->snapshot;
     out->keys_done = atomic_load(&s->keys_done);

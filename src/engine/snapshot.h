@@ -24,7 +24,6 @@
 #ifndef KV_ENGINE_SNAPSHOT_H
 #define KV_ENGINE_SNAPSHOT_H
 
-#include "base/err.h"
 #include "base/lock.h"
 #include "store/snapshot.h"
 #include <pthread.h>
@@ -44,9 +43,12 @@ struct kv_snapshot_buffer {
 };
 
 struct kv_snapshot_ops {
-    /* Appends an entry to *b, which grows through kv_snapshot_room. False: no memory; the snapshot
-     * fails. Under the lock of the entry's shard. */
-    bool (*entry)(struct kv_snapshot_buffer **b, const struct kv_entry *e, int64_t now_ms);
+    /* Appends an entry of v->db to *b, which grows through kv_snapshot_room. False: no memory; the
+     * snapshot fails. Under the lock of the entry's shard; `worker` is the number of the worker
+     * whose thread it is. */
+    bool (*entry)(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
+                  const struct kv_view *v, const struct kv_entry *e);
+    void *arg;
     uint64_t limit_bytes; /* of buffers that wait; 0: none */
 };
 
@@ -69,12 +71,9 @@ void kv_snapshot_finish(struct kv_engine *e);
 /* The snapshot is not wanted any more; kv_snapshot_take will tell so soon. */
 void kv_snapshot_fail(struct kv_engine *e);
 
-/* [alone] Takes it whole, now, on the calling worker's thread: ops->entry for every entry, `sink`
- * for every filled buffer (which it owns then; false ends it). KV_ERR_NOMEM, KV_ERR_IO (the sink
- * ended it); for SAVE. */
-enum kv_err kv_snapshot_now(struct kv_worker *w, const struct kv_snapshot_ops *ops,
-                            bool (*sink)(struct kv_snapshot_buffer *b, void *arg),
-                            void *arg) KV_MUST_CHECK;
+/* Ends the snapshot that goes on, failed: when no worker runs any more, or all stand still
+ * [KV_MODE_STOP]. */
+void kv_snapshot_abandon(struct kv_engine *e);
 
 /* Figures for INFO; any thread. */
 struct kv_snapshot_figures {
@@ -83,7 +82,7 @@ struct kv_snapshot_figures {
     uint64_t buffered_max;          /* most since the start */
     uint64_t throttled;             /* commands that waited for buffers, since the server started */
 };
-void kv_snapshot_figures(const struct kv_engine *e, struct kv_snapshot_figures *out);
+void kv_engine_snapshot_figures(const struct kv_engine *e, struct kv_snapshot_figures *out);
 
 /* --- for engine/ --- */
 
@@ -93,8 +92,9 @@ struct kv_snapshot {
     atomic_uint phase;  /* enum kv_snapshot_phase; NONE to WALK [alone], from END by the taker */
     atomic_bool failed; /* nothing is serialized any more */
     struct kv_snapshot_ops ops;
-    atomic_uint walking;  /* workers that have not walked all their shards */
-    atomic_uint flushing; /* workers that may still hold a buffer */
+    atomic_uint generation; /* of messages: those of one that was abandoned mean nothing */
+    atomic_uint walking;    /* workers that have not walked all their shards */
+    atomic_uint flushing;   /* workers that may still hold a buffer */
     _Atomic(uint64_t) buffered_bytes, buffered_max, keys_done, throttled;
     uint64_t keys_total;
     struct kv_mutex mutex; /* guards the queue */
@@ -120,8 +120,8 @@ int kv_snapshot_wait_ms(const struct kv_worker *w);
 
 /* A slice of the walk; after a round. */
 void kv_worker_snapshot(struct kv_worker *w);
-void kv_snapshot_on_start(struct kv_worker *w); /* messages to every worker */
-void kv_snapshot_on_flush(struct kv_worker *w);
+void kv_snapshot_on_start(struct kv_worker *w, uint32_t generation); /* messages to every worker */
+void kv_snapshot_on_flush(struct kv_worker *w, uint32_t generation);
 
 /* [alone] FLUSHALL and SWAPDB make what was walked over worthless. */
 void kv_snapshot_spoil(struct kv_engine *e);

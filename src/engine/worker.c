@@ -216,10 +216,10 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
         kv_blocking_on_unblocked(w, m->pointer);
         break;
     case KV_MSG_SNAPSHOT_WALK:
-        kv_snapshot_on_start(w);
+        kv_snapshot_on_start(w, m->number);
         break;
     case KV_MSG_SNAPSHOT_FLUSH:
-        kv_snapshot_on_flush(w);
+        kv_snapshot_on_flush(w, m->number);
         break;
     case KV_MSG_ALONE:
         kv_alone_on_message(w, m->pointer);

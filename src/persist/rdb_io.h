@@ -54,6 +54,7 @@ struct kv_rdb_writer {
 void kv_rdb_writer_init(struct kv_rdb_writer *w);             /* in memory */
 void kv_rdb_writer_init_fd(struct kv_rdb_writer *w, int fd);  /* does not own fd */
 void kv_rdb_writer_release(struct kv_rdb_writer *w);          /* forgets what was not flushed */
+void kv_rdb_writer_clear(struct kv_rdb_writer *w);            /* in memory: begins anew */
 enum kv_err kv_rdb_writer_flush(struct kv_rdb_writer *w);     /* all to the file descriptor */
 uint64_t kv_rdb_writer_checksum(struct kv_rdb_writer *w);     /* of all that was put */
 uint64_t kv_rdb_writer_offset(const struct kv_rdb_writer *w); /* bytes put so far */

@@ -98,6 +98,14 @@ static void add_to_sum(struct kv_rdb_writer *w)
     w->summed = w->buf.len;
 }
 
+void kv_rdb_writer_clear(struct kv_rdb_writer *w)
+{
+    KV_ASSERT(w->fd < 0);
+    w->buf.len = 0;
+    w->summed = 0;
+    w->checksum = 0;
+}
+
 enum kv_err kv_rdb_writer_flush(struct kv_rdb_writer *w)
 {
     if (w->err != KV_OK || w->fd < 0 || w->buf.len == 0)

@@ -20,9 +20,12 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "cmd/table.h"
+#include "engine/alone.h"
 #include "engine/engine.h"
 #include "net/loop.h"
 #include "persist/aof.h"
+#include "persist/rewrite.h"
+#include "persist/save.h"
 #include "server/check.h"
 #include "server/crash.h"
 #include "server/signals.h"
@@ -34,11 +37,41 @@
 #include <time.h>
 #include <unistd.h>
 
+/* SIGTERM or SIGINT, with save points set: the keyspace is saved before the end. [alone] */
+static void end_by_signal(void *arg)
+{
+    struct kv_engine *e = arg;
+    struct kv_saver *s = kv_engine_options(e)->saver;
+    struct kv_store_stats stats = {0};
+    struct kv_view view = {
+        .store = kv_engine_store(e), .stats = &stats, .now_ms = kv_clock_wall_ms()};
+    enum kv_err err = kv_saver_save(s, &view);
+    if (err == KV_OK) {
+        kv_engine_stop(e);
+        return;
+    }
+    kv_log(KV_LOG_WARNING, "Errors trying to shut down the server, check the logs for more "
+                           "information.");
+    kv_signals_refuse();
+}
+
 static void on_cron(struct kv_engine *e, void *arg)
 {
-    (void)e;
+    struct kv_saver *s = kv_engine_options(e)->saver;
     (void)arg;
     kv_mem_sample();
+    kv_saver_cron(s);
+    kv_rewriter_cron(kv_engine_options(e)->rewriter);
+    kv_signals_defer(kv_saver_has_points(s));
+    if (!kv_signals_take())
+        return;
+    if (kv_saver_going_on(s)) {
+        /* The one in the background would be late: it is given up, and we look again. */
+        (void)kv_saver_cancel(s);
+        kv_signals_again();
+        return;
+    }
+    kv_engine_run_alone(e, end_by_signal, e);
 }
 
 static void log_start(const struct kv_config *c)
@@ -57,7 +90,7 @@ static void log_ready(struct kv_engine *e)
     kv_log(KV_LOG_NOTICE, "Running mode=standalone, port=%u, threads=%u.", o->port,
            kv_engine_worker_count(e));
     kv_log(KV_LOG_NOTICE, "Server initialized");
-    kv_start_warn(kv_config_of(e), o);
+    kv_start_warn(o);
     if (o->port != 0)
         kv_log(KV_LOG_NOTICE, "Ready to accept connections tcp");
     if (o->unixsocket[0] != '\0')
@@ -86,12 +119,17 @@ static enum kv_err open_sockets(struct kv_engine *e)
 
 /* The data that the server begins with. The sockets are open already, so that two servers on one
  * port do not write to one folder. */
-static enum kv_err load(struct kv_aof *log, const struct kv_options *o)
+static enum kv_err load(struct kv_aof *log, struct kv_saver *saver, const struct kv_options *o)
 {
-    if (!o->appendonly)
+    if (o->appendonly) {
+        enum kv_err err = kv_aof_load(log);
+        return err == KV_OK ? kv_aof_start(log) : err;
+    }
+    enum kv_err err = kv_saver_load(saver);
+    if (err == KV_OK || err == KV_ERR_NOTFOUND)
         return KV_OK;
-    enum kv_err err = kv_aof_load(log);
-    return err == KV_OK ? kv_aof_start(log) : err;
+    kv_log(KV_LOG_WARNING, "Fatal error loading the DB, check server logs. Exiting.");
+    return err;
 }
 
 /* A keyspace beyond this is not freed at the end: going through millions of blocks takes seconds,
@@ -108,13 +146,19 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     struct kv_engine *e = kv_engine_create(o, &kv_command_table);
     struct kv_aof *log = kv_aof_create(e);
     const struct kv_engine_hooks hooks = {.cron = on_cron};
+    struct kv_saver *saver = kv_saver_create(e);
+    struct kv_rewriter *rewriter = kv_rewriter_create(e, log, saver);
+    kv_engine_options(e)->saver = saver;
+    kv_engine_options(e)->rewriter = rewriter;
     kv_config_attach(c, e);
     kv_engine_set_hooks(e, &hooks);
     kv_info_init(program);
     /* Before anybody can connect: whoever sees the server may also end it. */
     kv_signals_init(e, "");
-    if (open_sockets(e) != KV_OK || load(log, o) != KV_OK) {
+    if (open_sockets(e) != KV_OK || load(log, saver, o) != KV_OK) {
         kv_signals_release();
+        kv_rewriter_destroy(rewriter);
+        kv_saver_destroy(saver);
         kv_aof_destroy(log);
         kv_engine_destroy(e);
         return 1;
@@ -126,7 +170,9 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     kv_engine_run(e);
     kv_log(KV_LOG_NOTICE, "User requested shutdown...");
     kv_signals_release();
-    if (o->appendonly)
+    kv_rewriter_destroy(rewriter);
+    kv_saver_destroy(saver);
+    if (kv_engine_options(e)->appendonly)
         kv_log(KV_LOG_NOTICE, "Calling fsync() on the AOF file.");
     kv_aof_destroy(log);
     if (kv_mem_used_dataset() > LEAVE_BYTES)

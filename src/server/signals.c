@@ -26,6 +26,8 @@
 
 static _Atomic(struct kv_engine *) engine;
 static atomic_bool asked;        /* a signal has asked for the end */
+static atomic_bool deferred;     /* somebody asks kv_signals_take now and then */
+static atomic_bool taken;        /* and has been told */
 static const char *pidfile_path; /* written before the handlers exist */
 
 /* Appends decimal digits; no library call is needed. */
@@ -73,9 +75,30 @@ static void on_end(int number)
     log_line(number == SIGINT ? "Received SIGINT scheduling shutdown..."
                               : "Received SIGTERM scheduling shutdown...");
     struct kv_engine *e = atomic_load(&engine);
-    if (e != NULL)
+    if (e != NULL && !atomic_load(&deferred))
         kv_engine_stop(e);
     errno = error;
+}
+
+void kv_signals_defer(bool defer)
+{
+    atomic_store(&deferred, defer);
+}
+
+bool kv_signals_take(void)
+{
+    return atomic_load(&deferred) && atomic_load(&asked) && !atomic_exchange(&taken, true);
+}
+
+void kv_signals_again(void)
+{
+    atomic_store(&taken, false);
+}
+
+void kv_signals_refuse(void)
+{
+    atomic_store(&asked, false);
+    atomic_store(&taken, false);
 }
 
 static void set_handler(int number, void (*fn)(int))

@@ -9,6 +9,14 @@
  * valid. Main thread, once. */
 void kv_signals_init(struct kv_engine *e, const char *pidfile);
 
+/* While deferred, SIGTERM and SIGINT do not stop the engine themselves: kv_signals_take tells once
+ * that one has come, to somebody who saves first and then calls kv_engine_stop, or
+ * kv_signals_refuse to go on. Any thread. */
+void kv_signals_defer(bool defer);
+bool kv_signals_take(void);
+void kv_signals_refuse(void);
+void kv_signals_again(void); /* kv_signals_take tells once more */
+
 /* Back to ignoring SIGTERM and SIGINT's engine: before it is destroyed. */
 void kv_signals_release(void);
 

@@ -217,12 +217,8 @@ static void warn_backlog(const struct kv_options *o)
                o->tcp_backlog, limit);
 }
 
-void kv_start_warn(const struct kv_config *c, const struct kv_options *o)
+void kv_start_warn(const struct kv_options *o)
 {
-    if (!kv_config_given(c, "save") && !o->appendonly)
-        kv_log(KV_LOG_WARNING, "WARNING: this version of Kvik does not save data to disk: "
-                               "everything is lost when the server ends. Set 'save \"\"' to "
-                               "confirm that and to silence this message.");
     if (o->port != 0)
         warn_backlog(o);
 }

@@ -32,6 +32,6 @@ const char *kv_start_pidfile(const struct kv_options *o);
 void kv_start_notify(const struct kv_config *c);
 
 /* Logs what an administrator must know about options that have no effect here. */
-void kv_start_warn(const struct kv_config *c, const struct kv_options *o);
+void kv_start_warn(const struct kv_options *o);
 
 #endif

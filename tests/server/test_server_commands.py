@@ -123,12 +123,6 @@ def test_shutdown(start_server, words):
     assert server.wait() == 0
 
 
-@pytest.mark.kvik_only  # the reference can save
-def test_shutdown_save_is_refused(raw):
-    assert raw.cmd("SHUTDOWN", "SAVE") == Error(b"ERR Errors trying to SHUTDOWN. Check logs.")
-    assert raw.cmd("PING") == b"PONG"
-
-
 # --- MEMORY ---
 
 

@@ -72,7 +72,6 @@ def test_a_bad_line_is_named(run, tmp_path):
     (["--timeout", "abc"], "at option 1\n>>> 'timeout \"abc\"'\nargument couldn't be parsed"),
     (["-x"], "Bad directive"),
     (["--port", "70000"], "argument must be between 0 and 65535 inclusive"),
-    (["--save", "60", "1"], "'save' is not supported"),
     (["--replicaof", "127.0.0.1", "6379"], "'replicaof' is not supported"),
     (["--min-replicas-to-write", "1"], "'min-replicas-to-write' is not supported"),
     (["--aclfile", "x"], "'aclfile' is not supported"),
@@ -200,23 +199,6 @@ def test_log_lines_of_a_life(start_server):
         at = found
     assert re.search(r"^%d:M \d\d \w{3} \d{4} \d\d:\d\d:\d\d\.\d{3} \* Server init" % pid, log,
                      re.MULTILINE)
-
-
-def test_a_confirmed_loss_is_no_warning(start_server):
-    assert "does not save data" not in start_server("--save", "").log()
-
-
-def test_the_default_save_warns(tmp_path):
-    process = subprocess.Popen([kvik_binary(), "--port", "0", "--unixsocket", "w.sock"],
-                               stdout=subprocess.PIPE, cwd=tmp_path,
-                               env=sanitizer_environment(tmp_path))
-    try:
-        wait_until((tmp_path / "w.sock").exists)
-    finally:
-        process.terminate()
-        out = process.stdout.read().decode()
-        assert process.wait(15 * TIME_SCALE) == 0
-    assert re.search(r" # WARNING: this version of Kvik does not save data to disk", out)
 
 
 def test_log_file_and_level(start_server):

@@ -273,8 +273,6 @@ END_TEST
 
 START_TEST(promises_that_are_not_kept_refuse_to_start)
 {
-    refused("save 900 1\nsave 300 10", "'save' is not supported");
-    load("save \"\"");
     refused("replicaof 127.0.0.1 6379", "'replicaof' is not supported");
     load("slaveof no one");
     refused("tls-cert-file server.crt", "'tls-cert-file' is not supported");
@@ -300,8 +298,8 @@ END_TEST
 
 START_TEST(an_override_by_its_off_value_is_no_promise)
 {
-    load("cluster-enabled yes\nsave 60 1");
-    load("cluster-enabled no\nsave \"\"");
+    load("cluster-enabled yes\nreplicaof 127.0.0.1 6379");
+    load("cluster-enabled no\nreplicaof no one");
     ck_assert_int_eq(kv_config_finish(config, &message), KV_OK);
 }
 END_TEST
@@ -412,8 +410,9 @@ START_TEST(a_set_says_why_not)
     set_fails("port", "1", "can't set immutable config");
     set_fails("daemonize", "yes", "can't set immutable config");
     set_fails("dir", "/tmp", "can't set protected config");
-    set_fails("save", "900 1",
-              "'save' is not supported by this version of Kvik; its only value is \"\"");
+    set_fails("save", "900", "Invalid save parameters");
+    set_works("save", "900 1 60 1000");
+    shows("save", "900 1 60 1000");
     set_fails("appendonly", "maybe", "argument must be 'yes' or 'no'");
     set_works("appendonly", "no");
     set_works("save", "");

@@ -1,0 +1,500 @@
+/* Saving in the foreground and the background, loading at the start.
+ *
+ * Background. kv_saver_start marks the snapshot's moment behind the gate and starts a thread, which
+ * takes the workers' buffers and writes them: head, buffers with a mark of their database before
+ * each change of it, tail. Workers turn entries into bytes, LZF included, so what the thread does
+ * is mostly write(2); every SYNC_BYTES it syncs, so that the last fsync does not have all of it to
+ * do. When something fails it tells the snapshot, and goes on taking buffers until it has ended.
+ * Afterwards worker 0's periodic work joins the thread and draws the conclusions.
+ *
+ * Each worker has a writer of its own (rdb_io.h), in memory, into which an entry is put before its
+ * bytes go into the snapshot's buffer; it keeps its capacity while a saving lasts.
+ *
+ * Save points: a saving begins when for one of them both its seconds have passed since the last
+ * good saving and its number of changes has been made; after a failure not before RETRY_SECONDS.
+ *
+ * Threads: `result` is written by the thread and read after it was joined; `finished` tells when.
+ */
+#include "persist/save.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/alone.h"
+#include "engine/snapshot.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SYNC_BYTES ((uint64_t)32 << 20)
+#define RETRY_SECONDS 5
+#define PROGRESS_BYTES ((uint64_t)64 << 20)
+
+struct kv_saver {
+    struct kv_engine *engine;
+    struct kv_rdb_kept kept;       /* of the file that was loaded, for those that are written */
+    struct kv_rdb_writer *writers; /* one a worker */
+    uint32_t writer_count;
+    /* the saving that goes on */
+    bool going_on, scheduled, wanted; /* wanted: its turn behind the gate is coming */
+    bool cancelled;
+    struct kv_save_job job;
+    char path[PATH_MAX], temporary[PATH_MAX];
+    uint32_t flags; /* enum kv_rdb_entry_flags */
+    bool checksums;
+    pthread_t thread;
+    atomic_bool finished;
+    enum kv_err result;
+    int error; /* errno */
+    uint64_t bytes;
+    int64_t start_ms;       /* monotonic */
+    uint64_t start_changes; /* of the whole server when it began */
+    /* history */
+    uint64_t saved_changes; /* of the whole server at the last good saving's moment */
+    int64_t last_save, last_try;
+    bool last_good;
+    int64_t last_seconds;
+    uint64_t saves, keys_loaded, keys_expired;
+};
+
+static uint64_t changes_now(const struct kv_saver *s)
+{
+    return kv_engine_store_stat(s->engine, offsetof(struct kv_store_stats, dirty));
+}
+
+static int64_t seconds_now(void)
+{
+    return kv_clock_wall_ms() / 1000;
+}
+
+struct kv_saver *kv_saver_create(struct kv_engine *e)
+{
+    struct kv_saver *s = kv_mem_zalloc(sizeof(*s), KV_MEM_OTHER);
+    s->engine = e;
+    s->last_save = seconds_now();
+    s->last_good = true;
+    s->last_seconds = -1;
+    s->writer_count = kv_engine_worker_count(e);
+    s->writers = kv_mem_zalloc(s->writer_count * sizeof(*s->writers), KV_MEM_OTHER);
+    for (uint32_t i = 0; i < s->writer_count; i++)
+        kv_rdb_writer_init(&s->writers[i]);
+    return s;
+}
+
+static void release_writers(struct kv_saver *s)
+{
+    for (uint32_t i = 0; i < s->writer_count; i++) {
+        kv_rdb_writer_release(&s->writers[i]);
+        kv_rdb_writer_init(&s->writers[i]);
+    }
+}
+
+/* --- loading --- */
+
+static bool show_progress(void *arg, const struct kv_rdb_load *l, uint64_t offset)
+{
+    (void)arg;
+    kv_log(KV_LOG_NOTICE, "Loading: %llu MB read, %llu keys", (unsigned long long)(offset >> 20),
+           (unsigned long long)l->keys);
+    return true;
+}
+
+enum kv_err kv_saver_load(struct kv_saver *s)
+{
+    const struct kv_options *o = kv_engine_options(s->engine);
+    struct kv_store_stats stats = {0};
+    struct kv_view view = {
+        .store = kv_engine_store(s->engine), .stats = &stats, .now_ms = kv_clock_wall_ms()};
+    struct kv_rdb_load load = {
+        .kept = &s->kept, .progress_bytes = PROGRESS_BYTES, .progress = show_progress};
+    struct kv_rdb_reader r;
+    int64_t start = (int64_t)(kv_clock_mono_ns() / 1000000);
+    int fd;
+    if (kv_file_open(o->dbfilename, O_RDONLY, 0, &fd) != KV_OK) {
+        if (errno == ENOENT)
+            return KV_ERR_NOTFOUND;
+        kv_log(KV_LOG_WARNING, "Can't open '%s' for loading: %s", o->dbfilename, strerror(errno));
+        return KV_ERR_IO;
+    }
+    kv_rdb_reader_init_fd(&r, fd);
+    r.checksums = o->rdb_checksum;
+    enum kv_err err = kv_rdb_load(&r, &view, &load);
+    if (err != KV_OK)
+        kv_log(KV_LOG_WARNING, "Can't load '%s': %s (offset %llu)", o->dbfilename, r.fault,
+               (unsigned long long)r.fault_offset);
+    else
+        kv_log(KV_LOG_NOTICE, "DB loaded from disk: %.3f seconds, %llu keys, %llu expired",
+               (double)((int64_t)(kv_clock_mono_ns() / 1000000) - start) / 1000,
+               (unsigned long long)load.keys, (unsigned long long)load.expired);
+    kv_rdb_reader_release(&r);
+    close(fd);
+    s->keys_loaded = load.keys;
+    s->keys_expired = load.expired;
+    return err;
+}
+
+/* --- what a file says of itself --- */
+
+static struct kv_rdb_notes notes_of(const struct kv_saver *s, bool aof_base)
+{
+    (void)s;
+    int64_t used = kv_mem_used_total();
+    return (struct kv_rdb_notes){.saved_at = seconds_now(),
+                                 .used_bytes = used > 0 ? (uint64_t)used : 0,
+                                 .is_aof_base = aof_base};
+}
+
+/* How keys were used is worth saving when a policy asks for it. */
+static uint32_t entry_flags(const struct kv_options *o)
+{
+    switch ((enum kv_policy)o->maxmemory_policy) {
+    case KV_POLICY_ALLKEYS_LRU:
+    case KV_POLICY_VOLATILE_LRU:
+        return KV_RDB_WITH_IDLE;
+    case KV_POLICY_ALLKEYS_LFU:
+    case KV_POLICY_VOLATILE_LFU:
+        return KV_RDB_WITH_FREQUENCY;
+    default:
+        return 0;
+    }
+}
+
+enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
+{
+    const struct kv_options *o = kv_engine_options(s->engine);
+    int error;
+    if (s->going_on || kv_snapshot_going_on(s->engine))
+        return KV_ERR_AGAIN;
+    struct kv_rdb_save_options options = {
+        .notes = notes_of(s, false),
+        .kept = &s->kept,
+        .flags = entry_flags(o),
+        .compress = o->rdb_compression,
+        .checksums = o->rdb_checksum,
+    };
+    enum kv_err err = kv_rdb_save_path(o->dbfilename, v, &options, &error);
+    s->last_try = seconds_now();
+    if (err != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Can't save to '%s': %s", o->dbfilename, strerror(error));
+        return err;
+    }
+    kv_log(KV_LOG_NOTICE, "DB saved on disk");
+    s->saved_changes = changes_now(s);
+    s->last_save = s->last_try;
+    s->last_good = true;
+    s->saves++;
+    return KV_OK;
+}
+
+/* --- in the background: the workers' part --- */
+
+static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
+                      const struct kv_view *v, const struct kv_entry *e)
+{
+    struct kv_saver *s = arg;
+    struct kv_rdb_writer *w = &s->writers[worker];
+    kv_rdb_put_entry(w, v, e, s->flags);
+    struct kv_slice bytes = kv_rdb_writer_bytes(w);
+    if (w->err != KV_OK || !kv_snapshot_room(b, bytes.len))
+        return false;
+    memcpy((*b)->bytes + (*b)->len, bytes.ptr, bytes.len);
+    (*b)->len += bytes.len;
+    kv_rdb_writer_clear(w);
+    return true;
+}
+
+/* --- the thread's part --- */
+
+static void fail(struct kv_saver *s, enum kv_err err, int error)
+{
+    if (s->result == KV_OK) {
+        s->result = err;
+        s->error = error;
+    }
+    kv_snapshot_fail(s->engine);
+}
+
+static void put_buffer(struct kv_rdb_writer *w, const struct kv_snapshot_buffer *b, uint32_t *db)
+{
+    if (*db != b->db)
+        kv_rdb_put_database(w, b->db, b->keys, 0);
+    *db = b->db;
+    kv_rdb_put(w, b->bytes, b->len);
+}
+
+/* Takes all buffers; writes them as long as nothing has failed. */
+static void write_buffers(struct kv_saver *s, struct kv_rdb_writer *w)
+{
+    struct kv_snapshot_buffer *b;
+    uint32_t db = UINT32_MAX;
+    uint64_t synced = 0;
+    bool failed;
+    while ((b = kv_snapshot_take(s->engine, &failed)) != NULL) {
+        if (!failed && s->result == KV_OK) {
+            put_buffer(w, b, &db);
+            if (w->err != KV_OK)
+                fail(s, w->err, w->error);
+            else if (kv_rdb_writer_offset(w) - synced > SYNC_BYTES) {
+                synced = kv_rdb_writer_offset(w);
+                if (kv_rdb_writer_flush(w) != KV_OK)
+                    fail(s, w->err, w->error);
+                else if (kv_file_sync(w->fd) != KV_OK)
+                    fail(s, KV_ERR_IO, errno);
+            }
+        }
+        kv_snapshot_free(b);
+    }
+    if (failed && s->result == KV_OK)
+        fail(s, KV_ERR_NOMEM, 0);
+}
+
+static void write_file(struct kv_saver *s, int fd)
+{
+    struct kv_rdb_writer w;
+    struct kv_rdb_notes notes = notes_of(s, s->job.aof_base);
+    kv_rdb_writer_init_fd(&w, fd);
+    w.checksums = s->checksums;
+    kv_rdb_put_head(&w, &notes, &s->kept);
+    write_buffers(s, &w);
+    for (uint32_t i = 0; i < s->writer_count; i++)
+        w.version = KV_MAX(w.version, s->writers[i].version);
+    if (s->result == KV_OK) {
+        kv_rdb_put_tail(&w, &s->kept);
+        if (kv_rdb_writer_flush(&w) != KV_OK)
+            fail(s, w.err, w.error);
+        else if (kv_file_sync(fd) != KV_OK)
+            fail(s, KV_ERR_IO, errno);
+    }
+    s->bytes = kv_rdb_writer_offset(&w);
+    kv_rdb_writer_release(&w);
+}
+
+static void drain(struct kv_saver *s)
+{
+    struct kv_snapshot_buffer *b;
+    bool failed;
+    while ((b = kv_snapshot_take(s->engine, &failed)) != NULL)
+        kv_snapshot_free(b);
+}
+
+static void *run(void *arg)
+{
+    struct kv_saver *s = arg;
+    int fd;
+    pthread_setname_np(pthread_self(), "kvik-save");
+    kv_mem_thread_name("save");
+    if (kv_file_open(s->temporary, O_RDWR | O_CREAT | O_TRUNC, 0644, &fd) != KV_OK) {
+        fail(s, KV_ERR_IO, errno);
+        drain(s);
+    } else {
+        write_file(s, fd);
+        close(fd);
+        if (s->result == KV_OK && kv_file_rename(s->temporary, s->path) != KV_OK)
+            fail(s, KV_ERR_IO, errno);
+        if (s->result != KV_OK)
+            unlink(s->temporary);
+    }
+    if (s->job.finish != NULL)
+        s->job.finish(s->job.arg, s->result);
+    kv_snapshot_finish(s->engine);
+    kv_mem_thread_exit();
+    atomic_store(&s->finished, true);
+    return NULL;
+}
+
+/* --- beginning and end --- */
+
+static bool start_thread(struct kv_saver *s)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    bool good = pthread_create(&s->thread, NULL, run, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return good;
+}
+
+enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
+{
+    const struct kv_options *o = kv_engine_options(s->engine);
+    if (s->going_on || kv_snapshot_going_on(s->engine))
+        return KV_ERR_AGAIN;
+    int len = snprintf(s->path, sizeof(s->path), "%s", job->path);
+    int temporary =
+        snprintf(s->temporary, sizeof(s->temporary), "%s.%d.temp", job->path, (int)getpid());
+    if (len >= (int)sizeof(s->path) || temporary >= (int)sizeof(s->temporary))
+        return KV_ERR_IO;
+    s->job = *job;
+    s->flags = entry_flags(o);
+    s->checksums = o->rdb_checksum;
+    for (uint32_t i = 0; i < s->writer_count; i++)
+        s->writers[i].compress = o->rdb_compression;
+    s->result = KV_OK;
+    s->error = 0;
+    s->cancelled = false;
+    atomic_store(&s->finished, false);
+    struct kv_snapshot_ops ops = {
+        .entry = put_entry, .arg = s, .limit_bytes = o->snapshot_memory_limit};
+    bool started = kv_snapshot_start(s->engine, &ops);
+    KV_ASSERT(started);
+    if (!start_thread(s))
+        kv_panic("cannot start the thread that saves");
+    s->going_on = true;
+    s->last_try = seconds_now();
+    s->start_ms = (int64_t)(kv_clock_mono_ns() / 1000000);
+    s->start_changes = changes_now(s);
+    kv_log(KV_LOG_NOTICE, "Background saving to '%s' started", s->path);
+    return KV_OK;
+}
+
+enum kv_err kv_saver_start_file(struct kv_saver *s, bool schedule, bool *scheduled)
+{
+    struct kv_save_job job = {.path = kv_engine_options(s->engine)->dbfilename};
+    *scheduled = schedule && s->going_on && s->job.aof_base;
+    if (*scheduled) {
+        s->scheduled = true;
+        return KV_OK;
+    }
+    return kv_saver_start(s, &job);
+}
+
+bool kv_saver_cancel(struct kv_saver *s)
+{
+    bool any = s->scheduled || (s->going_on && !s->job.aof_base);
+    s->scheduled = false;
+    if (s->going_on && !s->job.aof_base) {
+        s->cancelled = true;
+        kv_snapshot_fail(s->engine);
+    }
+    return any;
+}
+
+static void log_end(const struct kv_saver *s)
+{
+    if (s->result == KV_OK)
+        kv_log(KV_LOG_NOTICE, "Background saving to '%s' ended: %llu bytes, %lld seconds", s->path,
+               (unsigned long long)s->bytes, (long long)s->last_seconds);
+    else if (s->cancelled)
+        kv_log(KV_LOG_NOTICE, "Background saving was cancelled");
+    else
+        kv_log(KV_LOG_WARNING, "Background saving to '%s' failed: %s", s->path,
+               s->error != 0 ? strerror(s->error)
+                             : "a database was flushed or exchanged, or memory was short");
+}
+
+static void conclude(struct kv_saver *s)
+{
+    pthread_join(s->thread, NULL);
+    s->going_on = false;
+    release_writers(s);
+    s->last_seconds = ((int64_t)(kv_clock_mono_ns() / 1000000) - s->start_ms) / 1000;
+    log_end(s);
+    if (!s->job.aof_base && !s->cancelled) {
+        s->last_good = s->result == KV_OK;
+        if (s->result == KV_OK) {
+            s->saved_changes = s->start_changes;
+            s->last_save = seconds_now();
+            s->saves++;
+        }
+    }
+}
+
+void kv_saver_abandon(struct kv_saver *s)
+{
+    if (!s->going_on)
+        return;
+    s->cancelled = true;
+    if (!atomic_load(&s->finished))
+        kv_snapshot_abandon(s->engine);
+    conclude(s);
+}
+
+void kv_saver_destroy(struct kv_saver *s)
+{
+    kv_saver_abandon(s);
+    release_writers(s);
+    kv_rdb_kept_release(&s->kept);
+    kv_mem_free(s->writers, s->writer_count * sizeof(*s->writers), KV_MEM_OTHER);
+    kv_mem_free(s, sizeof(*s), KV_MEM_OTHER);
+}
+
+static void start_wanted(void *arg)
+{
+    struct kv_saver *s = arg;
+    bool scheduled;
+    s->wanted = false;
+    enum kv_err err = kv_saver_start_file(s, true, &scheduled);
+    if (err != KV_OK && err != KV_ERR_AGAIN)
+        kv_log(KV_LOG_WARNING, "Background saving can't start: %s", kv_err_text(err));
+}
+
+/* The first save point that is reached, or NULL. */
+static const struct kv_save_point *reached_point(const struct kv_saver *s)
+{
+    const struct kv_options *o = kv_engine_options(s->engine);
+    int64_t now = seconds_now();
+    uint64_t changes = changes_now(s) - s->saved_changes;
+    if (!s->last_good && now - s->last_try < RETRY_SECONDS)
+        return NULL;
+    for (uint32_t i = 0; i < o->save_point_count; i++) {
+        const struct kv_save_point *p = &o->save_points[i];
+        if (changes >= p->changes && now - s->last_save > p->seconds)
+            return p;
+    }
+    return NULL;
+}
+
+void kv_saver_cron(struct kv_saver *s)
+{
+    if (s->going_on && atomic_load(&s->finished))
+        conclude(s);
+    if (s->going_on || s->wanted)
+        return;
+    const struct kv_save_point *p = s->scheduled ? NULL : reached_point(s);
+    if (p != NULL)
+        kv_log(KV_LOG_NOTICE, "%llu changes in %lld seconds. Saving...",
+               (unsigned long long)p->changes, (long long)p->seconds);
+    if (p == NULL && !s->scheduled)
+        return;
+    s->scheduled = false;
+    s->wanted = true;
+    kv_engine_run_alone(s->engine, start_wanted, s);
+}
+
+bool kv_saver_going_on(const struct kv_saver *s)
+{
+    return s->going_on;
+}
+
+int64_t kv_saver_last_save(const struct kv_saver *s)
+{
+    return s->last_save;
+}
+
+bool kv_saver_has_points(const struct kv_saver *s)
+{
+    return kv_engine_options(s->engine)->save_point_count != 0;
+}
+
+void kv_saver_figures(const struct kv_saver *s, struct kv_saver_figures *out)
+{
+    int64_t now = (int64_t)(kv_clock_mono_ns() / 1000000);
+    *out = (struct kv_saver_figures){
+        .changes = changes_now(s) - s->saved_changes,
+        .last_save = s->last_save,
+        .last_good = s->last_good,
+        .last_seconds = s->last_seconds,
+        .current_seconds = s->going_on ? (now - s->start_ms) / 1000 : -1,
+        .going_on = s->going_on,
+        .scheduled = s->scheduled,
+        .aof_base = s->job.aof_base,
+        .saves = s->saves,
+        .keys_loaded = s->keys_loaded,
+        .keys_expired = s->keys_expired,
+    };
+}
