@@ -209,6 +209,13 @@ static void debug_change_stream(struct kv_call *call)
     kv_reply_ok(call->out);
 }
 
+/* A fault found ends the process with a report. */
+static void debug_check(struct kv_call *call)
+{
+    kv_store_check(call->view.store);
+    kv_reply_ok(call->out);
+}
+
 static void debug_help(struct kv_call *call)
 {
     static const char *const lines[] = {
@@ -216,6 +223,9 @@ static void debug_help(struct kv_call *call)
         "    Open a reader of the change stream, answer what it published since (at most",
         "    1 MiB a call), close the reader; APPLY: this connection sends such a stream,",
         "    so that no key is due for it.",
+        "CHECK",
+        "    Walk over everything that is stored and assert that counts, indexes and tables",
+        "    agree. A fault ends the server with a report.",
         "DIGEST",
         "    A digest of all databases; equal content gives equal digests.",
         "DIGEST-VALUE <key> [<key> ...]",
@@ -244,6 +254,7 @@ static const struct {
 } subcommands[] = {
     {"sleep", 3, 3, debug_sleep},
     {"object", 3, 3, debug_object},
+    {"check", 2, 2, debug_check},
     {"reload", 2, 5, kv_debug_reload},
     {"digest", 2, 2, debug_digest},
     {"digest-value", 2, INT_MAX, debug_digest_value},

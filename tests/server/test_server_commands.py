@@ -304,6 +304,16 @@ def test_debug_object(raw, value, encoding, length):
     assert raw.cmd("DEBUG", "OBJECT", "none") == Error(b"ERR no such key")
 
 
+@pytest.mark.kvik_only
+def test_debug_check(raw):
+    raw.cmd("SET", "k", "v", "PX", "100000")
+    raw.cmd("HSET", "h", "f", "v")
+    raw.cmd("HEXPIRE", "h", "100", "FIELDS", "1", "f")
+    assert raw.cmd("DEBUG", "CHECK") == b"OK"
+    assert b"CHECK" in raw.cmd("DEBUG", "HELP")
+    assert isinstance(raw.cmd("DEBUG", "CHECK", "x"), Error)
+
+
 def test_debug_digest(raw):
     empty = raw.cmd("DEBUG", "DIGEST")
     assert isinstance(empty, Status) and empty == b"0" * 40
