@@ -246,6 +246,7 @@ enum kv_err kv_store_splice(struct kv_view *v, const struct kv_key *k, struct kv
     struct kv_bigstr *large = kv_entry_bigstr(*e);
     struct splice s = {at, remove, insert, large != NULL ? large->len : parts.value_len, 0};
     KV_DASSERT(at + remove <= s.old_len);
+    KV_DASSERT(snapshot_has(v, *e));
     s.new_len = s.old_len - remove + insert;
     bool embeds = entry_embeds(k->len, s.new_len, kv_entry_expiry(*e));
     if (large == NULL && embeds) {
@@ -300,6 +301,7 @@ void kv_store_large_end(struct kv_view *v, const struct kv_key *k, struct kv_ent
                         struct kv_footprint before)
 {
     struct kv_database *database = shard_database(shard_of(v->store, k->hash), v->db);
+    KV_DASSERT(snapshot_has(v, e));
     database_count(database, kv_entry_type(e), before, kv_entry_value_footprint(e));
 }
 

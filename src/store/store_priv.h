@@ -192,6 +192,13 @@ KV_INLINE void snapshot_keep(struct kv_view *v, uint32_t db, struct kv_entry *e)
         kv_snapshot_keep_entry(v, db, e);
 }
 
+/* True when an entry may be changed: a snapshot that goes on has it already. */
+KV_INLINE bool snapshot_has(const struct kv_view *v, const struct kv_entry *e)
+{
+    return atomic_load_explicit(&v->store->snapshot_save, memory_order_relaxed) == NULL ||
+           e->epoch == v->store->epoch;
+}
+
 /* Frees an entry that is in no table any more: at once, or on another thread when it is a large
  * collection of more than KV_RETIRE_ELEMENTS elements. */
 #define KV_RETIRE_ELEMENTS 64u
