@@ -24,9 +24,12 @@
 #include "engine/worker.h"
 #include <math.h>
 
+#define READY_KEEP 1024u /* keys whose array stays for the next time */
+
 enum waiter_state {
     WAITING,
     CLAIMED,        /* somebody runs its command */
+    CLAIMED_MISSED, /* and another of its keys became ready meanwhile */
     CLAIMED_WANTED, /* and its worker wants it back, should that have been in vain */
     CANCELLED,
 };
@@ -215,23 +218,12 @@ static struct kv_waiter *create_waiter(const struct kv_call *call, int wait_coun
     return wt;
 }
 
-static bool named_before(const struct kv_waiter *wt, int i)
-{
-    for (int j = 0; j < i; j++)
-        if (wt->keys[j].hash == wt->keys[i].hash && wt->keys[j].len == wt->keys[i].len &&
-            memcmp(wt->keys[j].ptr, wt->keys[i].ptr, wt->keys[i].len) == 0)
-            return true;
-    return false;
-}
-
 /* Enters all queues, or none. A key that is named twice has one place. */
 static bool enter_queues(struct kv_call *call, struct kv_waiter *wt)
 {
     for (int i = 0; i < wt->wait_count; i++) {
         struct kv_key_wait *place = &wt->places[i];
         place->waiter = wt;
-        if (named_before(wt, i))
-            continue;
         if (kv_store_wait(&call->view, &wt->keys[i], place) == KV_OK)
             continue;
         while (--i >= 0)
@@ -288,12 +280,6 @@ void kv_blocking_ready(struct kv_view *view, const struct kv_key *k)
 {
     struct kv_worker *w = view->owner;
     struct kv_blocking *b = &w->blocking;
-    for (uint32_t i = 0; i < b->ready_len; i++) {
-        const struct kv_ready *r = &b->ready[i];
-        if (r->db == view->db && r->key.hash == k->hash && r->key.len == k->len &&
-            memcmp(r->key.ptr, k->ptr, k->len) == 0)
-            return;
-    }
     if (b->ready_len == b->ready_capacity) {
         uint32_t capacity = KV_MAX(b->ready_capacity * 2, 8u);
         b->ready = kv_mem_realloc(b->ready, b->ready_capacity * sizeof(*b->ready),
@@ -408,6 +394,13 @@ static void serve_key(struct kv_worker *w, uint32_t db, const struct kv_key *key
     }
 }
 
+static void free_ready(struct kv_blocking *b)
+{
+    kv_mem_free(b->ready, b->ready_capacity * sizeof(*b->ready), KV_MEM_CLIENT);
+    b->ready = NULL;
+    b->ready_capacity = 0;
+}
+
 void kv_blocking_serve(struct kv_worker *w)
 {
     struct kv_blocking *b = &w->blocking;
@@ -415,14 +408,15 @@ void kv_blocking_serve(struct kv_worker *w)
         return; /* a served command's changes: the loop below comes to them */
     b->serving = true;
     for (uint32_t i = 0; i < b->ready_len; i++) {
+        /* The array may grow meanwhile; the key, too, may become ready again. */
         struct kv_ready r = b->ready[i];
-        /* It may become ready again while it is served. */
-        b->ready[i].db = UINT32_MAX;
         serve_key(w, r.db, &r.key);
         kv_mem_free((void *)(uintptr_t)r.key.ptr, r.key.len + 1, KV_MEM_CLIENT);
     }
     b->ready_len = 0;
     b->serving = false;
+    if (b->ready_capacity > READY_KEEP)
+        free_ready(b);
 }
 
 void kv_blocking_post(struct kv_worker *w)
@@ -619,7 +613,8 @@ void kv_blocking_retry(struct kv_client *c)
     struct kv_view view = w->call.view;
     view.db = wt->db;
     for (int i = 0; i < wt->wait_count; i++)
-        kv_blocking_ready(&view, &wt->keys[i]);
+        if (wt->places[i].record != NULL)
+            kv_blocking_ready(&view, &wt->keys[i]);
     kv_blocking_serve(w);
     w->call.hold_all = false;
     w->now_ticks = kv_clock_ticks();
@@ -651,7 +646,6 @@ void kv_blocking_release(struct kv_worker *w)
     struct kv_blocking *b = &w->blocking;
     take_out_all(w);
     KV_ASSERT(b->leaving == NULL && b->deadline_len == 0 && b->served_first == NULL);
-    kv_mem_free(b->ready, b->ready_capacity * sizeof(*b->ready), KV_MEM_CLIENT);
-    b->ready = NULL;
-    b->ready_len = b->ready_capacity = 0;
+    KV_ASSERT(b->ready_len == 0);
+    free_ready(b);
 }

@@ -326,7 +326,7 @@ void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_c
     struct kv_shard *shard = shard_of(s, k->hash);
     v->dirty++;
     kv_stat_add(&v->stats->dirty, 1);
-    if (KV_UNLIKELY(shard->watches != NULL) && kv_shard_touch_watch(shard, v->db, k) &&
+    if (KV_UNLIKELY(shard->watches != NULL) && kv_shard_touch_waited(shard, v->db, k) &&
         s->hooks.ready != NULL)
         s->hooks.ready(v, k);
     if (KV_UNLIKELY(s->access.mode == KV_ACCESS_LRM))

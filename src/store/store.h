@@ -325,16 +325,18 @@ uint64_t kv_store_watched_keys(const struct kv_store *s); /* [alone] */
 struct kv_key_wait {
     struct kv_key_wait *next, *prev; /* in the order of kv_store_wait */
     struct watch_record *record;     /* NULL: in no queue */
-    void *waiter;                    /* the caller's */
+    void *waiter;                    /* the caller's: who waits, the same for all its places */
 };
 
 /* Enters the queue of key k in v->db at its end. From then on kv_store_changed tells the hook
- * `ready` of each change of the key. KV_ERR_NOMEM: nothing changed. */
+ * `ready` of changes of the key. Whoever stands at the end already (w->waiter, when it names a key
+ * twice) gets no second place. KV_ERR_NOMEM: nothing changed. */
 enum kv_err kv_store_wait(struct kv_view *v, const struct kv_key *k,
                           struct kv_key_wait *w) KV_MUST_CHECK;
 void kv_store_unwait(struct kv_store *s, struct kv_key_wait *w);
 
-/* Who waits longest for a key, or NULL; the others follow by `next`. */
+/* Who waits longest for a key, or NULL; the others follow by `next`. The hook `ready`, told once,
+ * is told of the key's next change only after this call. */
 struct kv_key_wait *kv_store_waiting(const struct kv_view *v, const struct kv_key *k);
 
 /* The key waited for; its bytes last until kv_store_unwait. */

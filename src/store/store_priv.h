@@ -260,8 +260,11 @@ void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint6
 /* Tells the hook `ready` of every key of a database that somebody waits for. */
 void kv_shard_wake_database(struct kv_view *v, struct kv_shard *shard, uint32_t db);
 
-/* Counts a change in the watch record of a key, if somebody watches it. True: somebody waits. */
-bool kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
+/* Counts a change in the watch record of a key, if somebody watches it. */
+void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
+
+/* The same for a change that may serve who waits. True: the hook `ready` is to be told now. */
+bool kv_shard_touch_waited(struct kv_shard *shard, uint32_t db, const struct kv_key *k);
 
 /* Touches the records of database `db` whose keys exist in it or in database `other`. Due keys are
  * expired on the way; the records stay where they are. */

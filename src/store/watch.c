@@ -39,6 +39,7 @@ struct watch_record {
     struct kv_key_wait *wait_first, *wait_last; /* longest waiting first; NULL: nobody */
     uint32_t db;                                /* database of the key */
     uint32_t key_len;                           /* bytes */
+    bool told;                                  /* the hook `ready` was, and has not looked yet */
     char key[];
 };
 
@@ -112,6 +113,7 @@ static struct watch_record *record_create(struct kv_shard *shard, uint32_t db,
     r->changes = 0;
     r->refs = 0;
     r->wait_first = r->wait_last = NULL;
+    r->told = false;
     r->db = db;
     r->key_len = (uint32_t)k->len;
     if (k->len != 0)
@@ -202,6 +204,8 @@ enum kv_err kv_store_wait(struct kv_view *v, const struct kv_key *k, struct kv_k
         r = record_create(shard, v->db, k);
     if (r == NULL)
         return KV_ERR_NOMEM;
+    if (r->wait_last != NULL && r->wait_last->waiter == w->waiter)
+        return KV_OK;
     r->refs++;
     w->record = r;
     w->next = NULL;
@@ -234,7 +238,10 @@ void kv_store_unwait(struct kv_store *s, struct kv_key_wait *w)
 struct kv_key_wait *kv_store_waiting(const struct kv_view *v, const struct kv_key *k)
 {
     struct watch_record *r = record_find(shard_of(v->store, k->hash), v->db, k);
-    return r != NULL ? r->wait_first : NULL;
+    if (r == NULL)
+        return NULL;
+    r->told = false;
+    return r->wait_first;
 }
 
 struct kv_key kv_key_wait_key(const struct kv_key_wait *w)
@@ -297,23 +304,39 @@ struct touch_existing {
     uint32_t other; /* where the key counts as well; may be the same */
 };
 
-bool kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k)
+/* True when the hook `ready` is to be told: somebody waits, and it was not told before. */
+static bool record_tells(struct watch_record *r)
+{
+    if (r->wait_first == NULL || r->told)
+        return false;
+    r->told = true;
+    return true;
+}
+
+void kv_shard_touch_watch(struct kv_shard *shard, uint32_t db, const struct kv_key *k)
+{
+    struct watch_record *r = record_find(shard, db, k);
+    if (r != NULL)
+        r->changes++;
+}
+
+bool kv_shard_touch_waited(struct kv_shard *shard, uint32_t db, const struct kv_key *k)
 {
     struct watch_record *r = record_find(shard, db, k);
     if (r == NULL)
         return false;
     r->changes++;
-    return r->wait_first != NULL;
+    return record_tells(r);
 }
 
 /* Keys of a database that somebody waits for may have come with another's content. */
 static void wake_record(void *item, void *arg)
 {
-    const struct watch_record *r = item;
+    struct watch_record *r = item;
     const struct touch_existing *t = arg;
     struct kv_key k = {r->key, r->key_len, r->hash};
     struct kv_view *v = t->view;
-    if (r->db != t->db || r->wait_first == NULL)
+    if (r->db != t->db || !record_tells(r))
         return;
     uint32_t selected = v->db;
     v->db = t->db;

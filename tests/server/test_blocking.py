@@ -446,6 +446,49 @@ def test_nothing_is_lost_or_doubled(raw, connect):
     assert len(got) == total and len(set(got)) == total
 
 
+def test_a_key_of_another_type_that_expires_hides_nothing(raw, connect):
+    """Its end is no change that could serve, and must not be taken for one that was looked at."""
+    waiting = connect()
+    waiting.send_cmd("BLPOP", "k", "0")
+    wait_blocked(raw, 1)
+    for bring in (["SET", "k", "v", "PX", "5"], ["PSETEX", "k", "5", "v"]):
+        raw.cmd(*bring)
+        time.sleep(0.05 * TIME_SCALE)
+        assert raw.cmd("EXISTS", "k") == 0
+    assert raw.cmd("RPUSH", "k", "x") == 1
+    assert waiting.read() == [b"k", b"x"]
+
+
+def test_a_key_named_twice_counts_once(raw, connect):
+    waiting = connect()
+    waiting.send_cmd("BLPOP", "k", "j", "k", "k", "0")
+    wait_blocked(raw, 1)
+    assert b"total_blocking_keys:2\r\n" in raw.cmd("INFO", "clients")
+    raw.cmd("MULTI")
+    for key in ("j", "k", "j", "k"):
+        raw.cmd("RPUSH", key, "x-" + key)
+    assert raw.cmd("EXEC") == [1, 1, 2, 2]
+    assert waiting.read() == [b"j", b"x-j"]
+    assert raw.cmd("LLEN", "j") == 1 and raw.cmd("LLEN", "k") == 2
+
+
+@pytest.mark.timeout(120)
+def test_very_many_keys(raw, connect):
+    """What each key costs does not depend on their number."""
+    keys = ["key-%d" % i for i in range(100000)]
+    waiting = connect(timeout=60)
+    started = time.monotonic()
+    waiting.send_cmd("BLPOP", *keys, "0")
+    wait_blocked(raw, 1)
+    raw.timeout = 60 * TIME_SCALE
+    raw.sock.settimeout(raw.timeout)
+    raw.cmd("MSET", *[word for key in keys for word in (key, "v")])
+    raw.cmd("DEL", *keys)
+    raw.cmd("RPUSH", keys[-1], "x")
+    assert waiting.read() == [keys[-1].encode(), b"x"]
+    assert time.monotonic() - started < 3 * TIME_SCALE
+
+
 @pytest.mark.kvik_only
 @pytest.mark.timeout(120)
 def test_thousands_that_vanish_leave_no_byte(start_server):
