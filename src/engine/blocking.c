@@ -14,7 +14,8 @@
  * stream and before the locks go: whoever receives one finds its cause in the stream.
  *
  * When a place is taken out of a queue whose first waiter was told to retry and then left, the
- * others are looked at anew; nobody else would.
+ * others are looked at anew; nobody else would. Likewise a waiter whose second key became ready
+ * while somebody claimed it for the first, in vain, is told to look itself.
  *
  * Rejected: waking clients so that they run their command again. Whoever comes between would take
  * what was pushed for them, and the first to wait need not be the first to run.
@@ -43,7 +44,7 @@ struct kv_waiter {
     bool muted;     /* CLIENT REPLY OFF or SKIP: the reply is dropped */
     bool unblocked; /* CLIENT UNBLOCK with ERROR */
     uint32_t db;
-    struct kv_client *client; /* NULL: vanished */
+    struct kv_client *client; /* NULL: vanished, or not blocked any more */
     struct kv_worker *worker;
     const struct kv_command *cmd;
     struct kv_slice *argv;
@@ -87,7 +88,8 @@ static bool cancel(struct kv_waiter *wt)
         if (change_state(wt, WAITING, CANCELLED))
             return true;
         if (atomic_load(&wt->state) == CANCELLED || atomic_load(&wt->state) == CLAIMED_WANTED ||
-            change_state(wt, CLAIMED, CLAIMED_WANTED))
+            change_state(wt, CLAIMED, CLAIMED_WANTED) ||
+            change_state(wt, CLAIMED_MISSED, CLAIMED_WANTED))
             return false;
     }
 }
@@ -142,6 +144,15 @@ static bool heap_reserve(struct kv_blocking *b)
     return true;
 }
 
+static void heap_trim(struct kv_blocking *b)
+{
+    if (b->deadline_len != 0)
+        return;
+    kv_mem_free(b->deadlines, b->deadline_capacity * sizeof(*b->deadlines), KV_MEM_CLIENT);
+    b->deadlines = NULL;
+    b->deadline_capacity = 0;
+}
+
 static void heap_remove(struct kv_blocking *b, struct kv_waiter *wt)
 {
     if (wt->deadline_ms == 0)
@@ -156,11 +167,7 @@ static void heap_remove(struct kv_blocking *b, struct kv_waiter *wt)
         else
             heap_down(b, at, last);
     }
-    if (b->deadline_len == 0) {
-        kv_mem_free(b->deadlines, b->deadline_capacity * sizeof(*b->deadlines), KV_MEM_CLIENT);
-        b->deadlines = NULL;
-        b->deadline_capacity = 0;
-    }
+    heap_trim(b);
 }
 
 /* --- blocking --- */
@@ -176,7 +183,7 @@ bool kv_call_timeout(struct kv_call *call, int arg, int64_t *timeout_ms)
         kv_call_error(call, "ERR timeout is negative");
         return false;
     }
-    /* The deadline, too, must fit. */
+    /* The deadline, too, must fit; kv_call_wait sees to what passes until then. */
     if (seconds > (long double)INT64_MAX / 1000 - (long double)kv_clock_mono_ns() / 1e6L) {
         kv_call_error(call, "ERR timeout is out of range");
         return false;
@@ -262,11 +269,13 @@ bool kv_call_wait(struct kv_call *call, enum kv_type type, int wait_count, int64
     wt->worker = w;
     if (!enter_queues(call, wt)) {
         kv_mem_free(wt, wt->block_bytes, KV_MEM_CLIENT);
+        heap_trim(&w->blocking);
         kv_call_no_memory(call);
         return true;
     }
     if (timeout_ms != 0) {
-        wt->deadline_ms = (int64_t)((kv_clock_mono_ns() + 999999) / 1000000) + timeout_ms;
+        int64_t now_ms = (int64_t)((kv_clock_mono_ns() + 999999) / 1000000);
+        wt->deadline_ms = now_ms + KV_MIN(timeout_ms, INT64_MAX - now_ms);
         heap_up(&w->blocking, w->blocking.deadline_len++, wt);
     }
     c->waiter = wt;
@@ -351,28 +360,54 @@ static bool serve_waiter(struct kv_worker *w, struct kv_waiter *wt, const struct
     return true;
 }
 
+static void tell_to_retry(struct kv_waiter *wt)
+{
+    atomic_store(&wt->retrying, true);
+    atomic_store(&wt->told, true);
+    kv_inbox_post(wt->worker, KV_MSG_RETRY, 0, 0, wt);
+}
+
+/* Claims a waiter. False: it has ended, or somebody else has claimed it for another key and knows
+ * now that this one is ready too. */
+static bool claim(struct kv_waiter *wt)
+{
+    while (!change_state(wt, WAITING, CLAIMED)) {
+        unsigned state = atomic_load(&wt->state);
+        if (state == CANCELLED || state == CLAIMED_WANTED || state == CLAIMED_MISSED ||
+            (state == CLAIMED && change_state(wt, CLAIMED, CLAIMED_MISSED)))
+            return false;
+    }
+    return true;
+}
+
+/* Gives a waiter back that was claimed in vain. */
+static void unclaim(struct kv_waiter *wt)
+{
+    if (change_state(wt, CLAIMED, WAITING))
+        return;
+    if (change_state(wt, CLAIMED_MISSED, WAITING)) {
+        tell_to_retry(wt);
+        return;
+    }
+    KV_ASSERT(atomic_load(&wt->state) == CLAIMED_WANTED);
+    atomic_store(&wt->state, CANCELLED);
+    kv_inbox_post(wt->worker, KV_MSG_UNBLOCKED, 0, 0, wt);
+}
+
 /* A waiter whose key has its type: serves it, or tells its worker to. False: nobody behind it may
  * be served now. */
 static bool try_waiter(struct kv_worker *w, struct kv_waiter *wt, const struct kv_key *key)
 {
-    if (atomic_load(&wt->state) != WAITING)
+    if (atomic_load(&wt->state) == CANCELLED)
         return true;
     if (atomic_load(&wt->retrying))
         return false;
     if (!holds_needed(w, wt)) {
-        atomic_store(&wt->retrying, true);
-        atomic_store(&wt->told, true);
-        kv_inbox_post(wt->worker, KV_MSG_RETRY, 0, 0, wt);
+        tell_to_retry(wt);
         return false;
     }
-    if (!change_state(wt, WAITING, CLAIMED))
-        return true;
-    if (serve_waiter(w, wt, key))
-        return true;
-    if (!change_state(wt, CLAIMED, WAITING)) {
-        atomic_store(&wt->state, CANCELLED);
-        kv_inbox_post(wt->worker, KV_MSG_UNBLOCKED, 0, 0, wt);
-    }
+    if (claim(wt) && !serve_waiter(w, wt, key))
+        unclaim(wt);
     return true;
 }
 
@@ -502,7 +537,8 @@ static void leave(struct kv_worker *w, struct kv_waiter *wt)
 /* The client goes on with what it has sent meanwhile. */
 static void unblock(struct kv_worker *w, struct kv_client *c)
 {
-    kv_client_unpark(c); /* it may wait at the gate to serve itself */
+    kv_client_unpark(c);      /* it may wait at the gate to serve itself */
+    c->waiter->client = NULL; /* what still comes for the waiter is not the client's */
     c->waiter = NULL;
     c->flags &= ~(uint32_t)KV_CLIENT_BLOCKED;
     kv_worker_resume(w, c);
@@ -587,7 +623,8 @@ void kv_blocking_on_retry(struct kv_worker *w, void *waiter)
     struct kv_waiter *wt = waiter;
     struct kv_client *c = wt->client;
     atomic_store(&wt->told, false); /* whoever has left is freed by the next round */
-    if (c != NULL && c->waiter == wt && !(c->flags & KV_CLIENT_PARKED))
+    KV_ASSERT(c == NULL || c->waiter == wt);
+    if (c != NULL && !(c->flags & (KV_CLIENT_PARKED | KV_CLIENT_PAUSED)))
         kv_worker_resume(w, c);
 }
 
@@ -596,8 +633,13 @@ void kv_blocking_retry(struct kv_client *c)
     struct kv_worker *w = c->worker;
     struct kv_waiter *wt = c->waiter;
     size_t bytes = 0;
-    if (!atomic_load(&wt->retrying) || atomic_load(&wt->state) != WAITING)
+    /* Claimed by somebody just now: if in vain, nobody but us comes back to it. */
+    if (!atomic_load(&wt->retrying) || atomic_load(&wt->state) == CANCELLED)
         return;
+    if (KV_UNLIKELY(kv_engine_paused(w->engine, kv_clock_wall_ms()))) {
+        kv_pause_client(c);
+        return;
+    }
     w->now_ticks = kv_clock_ticks();
     w->now_ms = kv_worker_wall_ms(w, w->now_ticks);
     for (int i = 0; i < wt->argc; i++)

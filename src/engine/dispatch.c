@@ -312,7 +312,7 @@ static KV_COLD bool pause_applies(struct kv_client *c, const struct kv_command *
     return cmd->flags & (KV_CMD_WRITE | KV_CMD_MAY_REPLICATE);
 }
 
-static void pause_client(struct kv_client *c)
+void kv_pause_client(struct kv_client *c)
 {
     struct kv_worker *w = c->worker;
     if (c->park == KV_PARK_ALONE)
@@ -633,7 +633,7 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
         } else if (queues(c, cmd)) {
             queue_command(c, cmd, r);
         } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd)) {
-            pause_client(c);
+            kv_pause_client(c);
             result = KV_DISPATCH_PARKED;
         } else if (cmd == w->engine->cmd_exec && c->flags & KV_CLIENT_MULTI) {
             result = dispatch_exec(c, r);

@@ -338,6 +338,9 @@ bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands
 bool kv_wait_for_snapshot(struct kv_client *c);
 bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms);
 
+/* The client goes on when the pause is over. */
+void kv_pause_client(struct kv_client *c);
+
 /* call.c */
 void kv_call_count_error(struct kv_worker *w, struct kv_slice code);
 
