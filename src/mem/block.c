@@ -20,7 +20,7 @@
 /* A freed block's header stays readable, so that a second free is named as such. */
 #define POISON_FROM (HAVE_HEADER ? (size_t)16 : 0)
 
-static inline void poison_freed(void *ptr, size_t block)
+KV_UNUSED static inline void poison_freed(void *ptr, size_t block)
 {
     MEM_POISON((char *)ptr + POISON_FROM, block - POISON_FROM);
 }
