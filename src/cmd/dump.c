@@ -90,7 +90,7 @@ static bool read_expiry(struct kv_call *call, const struct restore *o, int64_t *
 }
 
 /* The line for the change stream; NULL: out of memory. */
-static struct kv_slice *absolute_form(struct kv_call *call, int64_t expiry, bool add)
+static struct kv_slice *absolute_form(struct kv_call *call, int64_t expiry)
 {
     size_t bytes = ((size_t)call->argc + 1) * sizeof(struct kv_slice);
     struct kv_slice *argv = kv_arena_try_alloc(call->arena, bytes);
@@ -98,42 +98,51 @@ static struct kv_slice *absolute_form(struct kv_call *call, int64_t expiry, bool
         return NULL;
     memcpy(argv, call->argv, (size_t)call->argc * sizeof(*argv));
     argv[2] = kv_call_int_text(call, expiry);
-    if (add)
-        argv[call->argc] = KV_SLICE("ABSTTL");
+    argv[call->argc] = KV_SLICE("ABSTTL");
     return argv;
 }
 
-/* The value is due already: it is not there. */
+/* Puts the value in place of `old`; false: the error is replied and nothing has changed. */
+static bool take_value(struct kv_call *call, struct kv_entry *old, int64_t expiry)
+{
+    struct kv_rdb_reader r;
+    struct kv_rdb_target t = {.key = &call->keys[0], .entry = old, .expiry = expiry};
+    if (kv_rdb_take_payload(call->argv[3], &r, &call->view, &t))
+        return true;
+    if (r.err == KV_ERR_NOMEM)
+        kv_call_no_memory(call);
+    else
+        kv_call_error(call, "ERR Bad data format");
+    return false;
+}
+
+/* The value is due already. It is put, which tells whether it is one, and goes again. */
 static void restore_past(struct kv_call *call, struct kv_entry *old)
 {
     const struct kv_key *k = &call->keys[0];
-    if (old != NULL) {
-        kv_store_delete(&call->view, k, old);
+    bool replaced = old != NULL;
+    if (!take_value(call, old, KV_NO_EXPIRY))
+        return;
+    kv_store_delete(&call->view, k, kv_store_peek(&call->view, k));
+    if (replaced) {
         kv_store_changed(&call->view, k, KV_EVENT_GENERIC, "del");
         kv_call_propagate_del(call, k);
     }
     kv_reply_ok(call->out);
 }
 
-static void put_payload(struct kv_call *call, const struct restore *o, struct kv_entry *old,
-                        int64_t expiry)
+static void restore_value(struct kv_call *call, const struct restore *o, struct kv_entry *old,
+                          int64_t expiry)
 {
     const struct kv_key *k = &call->keys[0];
-    struct kv_rdb_reader r;
-    struct kv_rdb_target t = {.key = k, .entry = old, .expiry = expiry};
     bool relative = expiry != KV_NO_EXPIRY && !o->absolute;
-    struct kv_slice *argv = relative ? absolute_form(call, expiry, true) : NULL;
+    struct kv_slice *argv = relative ? absolute_form(call, expiry) : NULL;
     if (relative && argv == NULL) {
         kv_call_no_memory(call);
         return;
     }
-    if (!kv_rdb_take_payload(call->argv[3], &r, &call->view, &t)) {
-        if (r.err == KV_ERR_NOMEM)
-            kv_call_no_memory(call);
-        else
-            kv_call_error(call, "ERR Bad data format");
+    if (!take_value(call, old, expiry))
         return;
-    }
     struct kv_entry *e = kv_store_peek(&call->view, k);
     if (e != NULL && o->idle_seconds >= 0)
         kv_store_set_idle_seconds(&call->view, e, (uint64_t)o->idle_seconds);
@@ -173,7 +182,7 @@ void kv_cmd_restore(struct kv_call *call)
         restore_past(call, old);
         return;
     }
-    put_payload(call, &o, old, expiry);
+    restore_value(call, &o, old, expiry);
 }
 
 void kv_cmd_restore_asking(struct kv_call *call)

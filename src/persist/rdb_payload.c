@@ -1,6 +1,6 @@
 /* Payloads of DUMP. The version that is written is the lowest that has the value's form, so that as
- * many servers as possible take it. A sum of 0 is not looked at, as the format says: whoever wrote
- * it had switched sums off.
+ * many servers as possible take it. A payload always has its sum; 0 says nothing here, unlike in
+ * files.
  *
  * Some form numbers mean different things to Redis and Valkey. Files tell by their first bytes
  * whose they are, payloads by the version: Valkey counts from 80.
@@ -41,7 +41,7 @@ bool kv_rdb_payload_valid(struct kv_slice payload)
     if (version > (is_valkey(version) ? KV_RDB_VALKEY_MAX : KV_RDB_VERSION_MAX))
         return false;
     memcpy(&sum, payload.ptr + payload.len - sizeof(sum), sizeof(sum));
-    return sum == 0 || sum == kv_crc64(0, payload.ptr, payload.len - sizeof(sum));
+    return sum == kv_crc64(0, payload.ptr, payload.len - sizeof(sum));
 }
 
 bool kv_rdb_take_payload(struct kv_slice payload, struct kv_rdb_reader *r, struct kv_view *v,

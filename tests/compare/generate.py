@@ -8,7 +8,12 @@ pool, so that commands meet each other. Times to live are long or past, never sh
 while two servers are compared.
 """
 import json
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persist"))
+
+import rdb_bytes as rdb  # noqa: E402
 
 COMMANDS = Path(__file__).resolve().parents[2] / "commands"
 
@@ -97,6 +102,29 @@ BY_COMMAND = {
 BY_COMMAND["hrandfield"] = BY_COMMAND["zrandmember"] = BY_COMMAND["srandmember"]
 ALWAYS = {("spop", "count")}  # optional arguments that are not left out
 BY_NAME["limit"] = [b"0", b"1", b"2", b"100", b"-1", b"x"]
+
+# Values of all types as DUMP writes them, in old forms that both servers know, and damaged ones.
+PAYLOADS = [rdb.payload(0, rdb.string(b"restored")), rdb.payload(0, rdb.int_string(-700, 2), 9),
+            rdb.payload(1, rdb.length(3) + rdb.string(b"a") + rdb.string(b"70000") + rdb.string(b"")),
+            rdb.payload(2, rdb.length(2) + rdb.string(b"a") + rdb.string(b"1")),
+            rdb.payload(3, rdb.length(1) + rdb.string(b"a") + b"\x031.5"),
+            rdb.payload(4, rdb.length(2) + b"".join(map(rdb.string, [b"f", b"1", b"g", b"x" * 20]))),
+            rdb.payload(10, rdb.string(rdb.ziplist([b"%d" % i for i in range(0, 90000, 9973)]))),
+            rdb.payload(11, rdb.string(rdb.intset(range(-3, 3)))),
+            rdb.payload(11, rdb.string(rdb.intset([1, 70000, 1 << 40]))),
+            rdb.payload(12, rdb.string(rdb.ziplist([b"a", b"1", b"b", b"1.5", b"c", b"2"]))),
+            rdb.payload(13, rdb.string(rdb.ziplist([b"f", b"1", b"g", b"v"]))),
+            rdb.payload(16, rdb.string(rdb.listpack([b"f", b"1", b"g", b"v", b"h", b"-7"]))),
+            rdb.payload(17, rdb.string(rdb.listpack([b"a", b"1", b"b", b"2"]))),
+            rdb.payload(18, b"\x02\x02" + rdb.string(rdb.listpack([b"a", b"1"])) + b"\x01" +
+                        rdb.string(b"plain" * 30)),
+            rdb.payload(0, rdb.string(b"sum"), crc=1), rdb.payload(0, rdb.string(b"no sum"), crc=0),
+            rdb.payload(0, rdb.string(b"version"), 99), rdb.payload(8, b"\x00"),
+            rdb.payload(1, rdb.length(0)), b"", b"short"]
+BY_COMMAND["restore"] = BY_COMMAND["restore-asking"] = {
+    "serialized-value": PAYLOADS, "ttl": [b"0", b"0", b"0", b"0", b"100000", b"-1", b"x"],
+    "frequency": [b"0", b"255", b"256", b"-1", b"x"],
+}
 
 # Scores repeat, so that names decide the order; bounds of ranges have several forms.
 SCORES = [b"0", b"1", b"1", b"2", b"2", b"3", b"-1", b"1.5", b"-2.25", b"0.1", b"1e3", b"1e17",

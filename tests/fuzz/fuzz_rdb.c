@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #define INPUT_MAX (1 << 16)
-#define MEMORY_PER_BYTE 2048 /* LZF makes 88 bytes of one, and a member of one byte a block of 64  \
-                              */
+#define MEMORY_PER_BYTE                                                                            \
+    2048 /* LZF makes 88 bytes of one, and a member of one byte a block of 64                      \
+          */
 #define MEMORY_FREE (4 << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

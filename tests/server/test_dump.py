@@ -72,6 +72,8 @@ def test_errors_and_their_order(raw):
     assert raw.cmd("RESTORE", "new", 0, b"junk") == BAD_SUM
     assert raw.cmd("RESTORE", "new", 0, b"") == BAD_SUM
     assert raw.cmd("RESTORE", "new", 0, good[:-1]) == BAD_SUM
+    assert raw.cmd("RESTORE", "new", 0, good[:-8] + b"\0" * 8) == BAD_SUM
+    assert raw.cmd("RESTORE", "new", 0, rdb.payload(0, b"\x01v", 99)) == BAD_SUM
     assert raw.cmd("RESTORE", "k", 0, good, "WORD") == b"ERR syntax error"
     assert raw.cmd("RESTORE", "new", 0, good, "IDLETIME") == b"ERR syntax error"
     assert raw.cmd("RESTORE", "new", 0, good, "IDLETIME", -1) == \
@@ -101,6 +103,7 @@ def test_times_to_live(raw):
     assert raw.cmd("PTTL", "absolute") == -1
     assert raw.cmd("RESTORE", "past", 1, good, "ABSTTL") == b"OK"
     assert raw.cmd("EXISTS", "past") == 0
+    assert raw.cmd("RESTORE", "past", 1, rdb.payload(8, b""), "ABSTTL") == BAD_DATA
     assert raw.cmd("RESTORE", "k", 1, good, "ABSTTL", "REPLACE") == b"OK"
     assert raw.cmd("EXISTS", "k") == 0
 
