@@ -8,7 +8,7 @@
 #   tests/budget/budget.c          what instruction budgets count, linked with everything
 #   tests/clients/*.c              hiredis programs; know nothing of our sources
 
-.PHONY: test test-unit test-server test-compare test-clients test-budget unit-programs \
+.PHONY: test test-matrix test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
         fuzz-program bench bench-types bench-evict bench-frag bench-build bench-io soak coverage
 
@@ -104,6 +104,9 @@ RUN_TESTS = $(PYTHON) tools/run-tests --build $(BUILD)
 test:
 	@tools/install-deps build test
 	@$(RUN_TESTS) all
+
+test-matrix:
+	@$(RUN_TESTS) matrix
 
 test-unit:
 	@$(RUN_TESTS) unit --variants $(if $(V_GIVEN),$(V),debug) --folder '$(F)' --file '$(T)'

@@ -72,6 +72,8 @@ BY_NAME = {
     "cursor": [b"0"],
     "field": [b"f", b"g", b"h", b"field", b"1", b"2", b"-7", b"007", b"", b"f" * 64, b"f" * 65],
     "type": [b"string", b"STRING", b"list", b"hash", b"nosuchtype"],
+    # Seconds that a command may block: nobody comes to push meanwhile.
+    "timeout": [b"0.001", b"0.01", b"0.02", b"-1", b"-0.5", b"x", b"", b"nan", b"1e-3"],
     "parameter": [b"maxclients", b"timeout", b"proto-max-bulk-len", b"nosuchparameter",
                   b"databases"],
     "clientname": [b"me", b"you", b"", b"a b", b"x\n", b"name-1"],
