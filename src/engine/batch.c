@@ -71,20 +71,29 @@ static KV_COLD uint32_t admitted(struct kv_client *c, uint32_t n)
     return first == n || c->flags & KV_CLIENT_APPLY || kv_memory_admit(w) ? n : first;
 }
 
-/* Members of collections. Small ones are fetched whole; of large ones first the buckets that name
- * the members, then they themselves. */
-static void prefetch_members(struct kv_worker *w, uint32_t n)
+/* All keys' entries, and members of collections: small ones are fetched whole; of large ones first
+ * the buckets that name the members, then they themselves. */
+static void prefetch_entries(struct kv_worker *w, uint32_t n)
 {
+    const struct kv_entry *entries[KV_LOOKAHEAD_MAX]; /* as guessed, of the first keys */
     const struct kv_table *tables[KV_LOOKAHEAD_MAX];
     uint64_t hashes[KV_LOOKAHEAD_MAX];
     uint32_t found = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct kv_planned *p = &w->plan[i];
+        entries[i] = NULL;
+        if (p->key_count > 0)
+            entries[i] = kv_store_prefetch_entry(&w->call.view, p->keys[0].hash);
+        for (int j = 1; j < p->key_count && j < PREFETCH_KEYS; j++)
+            kv_store_prefetch_entry(&w->call.view, p->keys[j].hash);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kv_planned *p = &w->plan[i];
         uint8_t arg = p->cmd->member_arg;
-        if (arg == 0 || arg >= p->request.argc)
+        if (arg == 0 || arg >= p->request.argc || entries[i] == NULL)
             continue;
-        tables[found] = kv_store_prefetch_member(&w->call.view, p->keys[0].hash,
-                                                 p->request.argv[arg], &hashes[found]);
+        tables[found] = kv_store_prefetch_member(&w->call.view, entries[i], p->request.argv[arg],
+                                                 &hashes[found]);
         found += tables[found] != NULL;
     }
     for (uint32_t i = 0; i < found; i++)
@@ -107,11 +116,7 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
         for (uint32_t i = 0; i < n; i++)
             kv_batch_prefetch(w, &w->plan[i]);
     if (n > 1)
-        for (uint32_t i = 0; i < n; i++)
-            for (int j = 0; j < w->plan[i].key_count && j < PREFETCH_KEYS; j++)
-                kv_store_prefetch_entry(&w->call.view, w->plan[i].keys[j].hash);
-    if (n > 1)
-        prefetch_members(w, n);
+        prefetch_entries(w, n);
 
     uint64_t give_back = w->hold_start + w->hold_ticks;
     uint32_t ran = 0;

@@ -163,19 +163,21 @@ void kv_store_prefetch_bucket(const struct kv_view *v, uint64_t hash)
 
 /* Looks at the home bucket alone: the line that stage 1 fetched. Its neighbours would be misses,
  * and a miss here costs what the prefetch was to save. */
-void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
+const struct kv_entry *kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)
 {
     const struct kv_database *database = shard_database(shard_of(v->store, hash), v->db);
     if (KV_UNLIKELY(database == NULL || database->table.directory == NULL))
-        return;
+        return NULL;
     uint64_t word = kv_table_word(&database->table, hash);
     uint64_t tag = kv_table_tag(hash);
     const struct kv_table_bucket *bucket = &kv_table_word_buckets(word)[kv_table_home(word, tag)];
+    const char *item = NULL;
     for (unsigned set = kv_table_match(bucket, tag); set != 0; set &= set - 1) {
-        const char *item = kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]);
+        item = kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]);
         KV_PREFETCH(item);
         KV_PREFETCH(item + KV_CACHE_LINE);
     }
+    return (const struct kv_entry *)item;
 }
 
 /* The bytes of a small collection, but for the two lines that came with the entry. */
@@ -193,19 +195,10 @@ static void prefetch_small(const struct kv_entry *e)
         KV_PREFETCH(line);
 }
 
-const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, uint64_t hash,
+const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, const struct kv_entry *e,
                                                 struct kv_slice member, uint64_t *member_hash)
 {
-    const struct kv_database *database = shard_database(shard_of(v->store, hash), v->db);
-    if (KV_UNLIKELY(database == NULL || database->table.directory == NULL))
-        return NULL;
-    uint64_t word = kv_table_word(&database->table, hash);
-    uint64_t tag = kv_table_tag(hash);
-    const struct kv_table_bucket *bucket = &kv_table_word_buckets(word)[kv_table_home(word, tag)];
-    unsigned set = kv_table_match(bucket, tag);
-    const struct kv_entry *e =
-        set != 0 ? kv_table_slot_item(bucket->slot[kv_table_match_slot(set)]) : NULL;
-    if (e == NULL || kv_entry_type(e) == KV_TYPE_STRING)
+    if (kv_entry_type(e) == KV_TYPE_STRING)
         return NULL;
     if (!kv_entry_is_large(e)) {
         prefetch_small(e);

@@ -118,15 +118,15 @@ KV_INLINE struct kv_key kv_store_key(const struct kv_store *s, struct kv_slice b
     return (struct kv_key){bytes.ptr, bytes.len, kv_store_hash(s, bytes.ptr, bytes.len)};
 }
 
-/* Two-stage prefetch for batches and long key lists (see ds/table.h). Stage 2 needs the lock. */
+/* Two-stage prefetch for batches and long key lists (see ds/table.h). Stage 2 needs the lock, and
+ * returns the entry that it guesses by the tag: the key's, another key's, or NULL. */
 void kv_store_prefetch_bucket(const struct kv_view *v, uint64_t hash);
-void kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash);
+const struct kv_entry *kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash);
 
-/* And two stages more for a member of a collection, once the entry has come: the bytes of a small
- * one (NULL), or of a large one its table's bucket and then (kv_table_prefetch_item with
- * *member_hash) the member. NULL as well where there is no collection. A guess by the key's tag: it
- * may be another key's. */
-const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, uint64_t hash,
+/* And two stages more for a member of a collection `e`, as stage 2 guessed it, once that has come:
+ * the bytes of a small one (NULL), or of a large one its table's bucket and then
+ * (kv_table_prefetch_item with *member_hash) the member. NULL as well where there is none. */
+const struct kv_table *kv_store_prefetch_member(const struct kv_view *v, const struct kv_entry *e,
                                                 struct kv_slice member, uint64_t *member_hash);
 
 /* --- looking up --- */
