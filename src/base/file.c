@@ -25,6 +25,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 static _Atomic(unsigned) temporary_count;
@@ -49,7 +50,13 @@ static bool fault(enum kv_file_call call)
     uint64_t number = atomic_fetch_add(&p->calls, 1) + 1, first = atomic_load(&p->first);
     if (number < first || number - first >= count)
         return false;
-    errno = atomic_load(&p->error);
+    int error = atomic_load(&p->error);
+    if (error < 0) {
+        struct timespec nap = {.tv_sec = -error / 1000, .tv_nsec = -error % 1000 * 1000000L};
+        nanosleep(&nap, NULL);
+        return false;
+    }
+    errno = error;
     return true;
 }
 

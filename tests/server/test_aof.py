@@ -551,6 +551,29 @@ def test_a_failed_sync_is_never_taken_for_done(start, monkeypatch, fsync):
 
 
 @needs_faults
+def test_nobody_sees_what_is_not_synced(start, monkeypatch):
+    monkeypatch.setenv("KVIK_FILE_FAULTS", "sync:4:1000000:-200")
+    server = start("--appendfsync", "always")
+    monkeypatch.delenv("KVIK_FILE_FAULTS")
+    with server.raw() as writer, server.raw() as reader:
+        def slow(connection, *words):
+            begin = time.monotonic()
+            reply = connection.cmd(*words)
+            assert time.monotonic() - begin >= 0.1
+            return reply
+        assert reader.cmd("GET", "a") is None
+        writer.cmd("SET", "a", "0")
+        for n in range(3):
+            writer.send_cmd("SET", "a", n)
+            time.sleep(0.05)
+            assert slow(reader, "GET", "a") == b"%d" % n
+            assert writer.read() == b"OK"
+        begin = time.monotonic()
+        assert reader.cmd("GET", "a") == b"2"
+        assert time.monotonic() - begin < 0.1
+
+
+@needs_faults
 def test_short_writes_are_gone_on_with(start, monkeypatch):
     monkeypatch.setenv("KVIK_FILE_FAULTS", "write:2:1000000:0")
     server = start("--appendfsync", "always")

@@ -6,6 +6,9 @@ each; transfers move amounts between accounts in transactions. After each kill t
 have, with `always`, every value that was acknowledged or read; with `everysec` every value that was
 acknowledged more than a second before; and no account may have got what another has not lost.
 
+Test builds do the same with writes that are cut short and with a sync that fails at some moment: from
+then on nothing may be acknowledged, and what is read is not promised.
+
 KVIK_CRASH_ROUNDS says how often (make soak: many times). SEED= repeats a run's random choices.
 """
 import os
@@ -18,8 +21,8 @@ import time
 
 import pytest
 
-from process import TIME_SCALE, Server
-from raw import Closed
+from process import TIME_SCALE, Server, kvik_binary
+from raw import Closed, Error
 
 pytestmark = pytest.mark.kvik_only
 
@@ -32,7 +35,8 @@ PROMISED_S = 1.2 * TIME_SCALE
 class Load:
     """Connections that work until the server is gone."""
 
-    def __init__(self, server, seed):
+    def __init__(self, server, seed, failing=False):
+        self.failing = failing
         self.acknowledged = [[(0.0, 0)] for _ in range(WRITERS)]  # (time, value) in order
         self.read = [0] * WRITERS
         self.threads = [threading.Thread(target=self.until_gone, args=(server, run, n, seed))
@@ -55,10 +59,16 @@ class Load:
         for _ in range(count):
             raw.send_cmd("INCR", "counter:%d" % number)
         for _ in range(count):
-            self.acknowledged[number].append((time.monotonic(), raw.read()))
+            reply = raw.read()
+            if isinstance(reply, Error):
+                raise Closed(b"")
+            self.acknowledged[number].append((time.monotonic(), reply))
 
-    def look(self, raw, _number, _rng):
-        for n, value in enumerate(raw.cmd("MGET", *["counter:%d" % n for n in range(WRITERS)])):
+    def look(self, raw, number, _rng):
+        values = raw.cmd("MGET", *["counter:%d" % n for n in range(WRITERS)])
+        if self.failing and isinstance(raw.cmd("SET", "look:%d" % number, "1"), Error):
+            raise Closed(b"")
+        for n, value in enumerate(values):
             self.read[n] = max(self.read[n], int(value or 0))
 
     def transfer(self, raw, _number, rng):
@@ -97,26 +107,50 @@ def check(server, load, killed, fsync):
         assert value >= promised, "counter:%d has %d, promised was %d" % (n, value, promised)
 
 
-@pytest.mark.timeout(60 + 10 * ROUNDS)
-@pytest.mark.parametrize("fsync", ["always", "everysec"])
-def test_nothing_promised_is_missing_after_a_kill(fsync):
+def rounds_of(fsync, rounds, faults=None):
+    """Kills and starts servers on one folder. faults(rng): what the server's system calls do."""
     seed = os.environ.get("SEED") or str(random.randrange(1 << 32))
     print("SEED=%s" % seed)
     rng = random.Random(seed)
     folder = tempfile.mkdtemp(prefix="kvik-crash-")
     arguments = ("--dir", folder, "--appendonly", "yes", "--appendfsync", fsync,
                  "--stream-ring-size", rng.choice(("64kb", "1mb", "16mb")))
-    server = Server(*arguments)
+    server = None
     try:
-        for number in range(ROUNDS):
-            load = Load(server, "%s %d" % (seed, number))
+        for number in range(rounds):
+            if faults is not None:
+                os.environ["KVIK_FILE_FAULTS"] = faults(rng)
+            try:
+                server = Server(*arguments)
+            finally:
+                os.environ.pop("KVIK_FILE_FAULTS", None)
+            load = Load(server, "%s %d" % (seed, number), faults is not None)
             time.sleep(rng.uniform(0.02, 0.6 if fsync == "always" else 1.6) * TIME_SCALE)
             killed = time.monotonic()
             kill(server)
             load.join()
             server = Server(*arguments)
             check(server, load, killed, fsync)
-        server.stop()
+            server.stop()
     finally:
-        server.abandon()
+        if server is not None:
+            server.abandon()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.timeout(60 + 10 * ROUNDS)
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_nothing_promised_is_missing_after_a_kill(fsync):
+    rounds_of(fsync, ROUNDS)
+
+
+@pytest.mark.timeout(60 + 10 * ROUNDS)
+@pytest.mark.parametrize("fault", ["short writes", "failing sync", "failing write"])
+def test_nothing_promised_is_missing_when_the_disk_fails_too(fault):
+    if not any(word in kvik_binary() for word in ("debug", "asan", "tsan")):
+        pytest.skip("this build injects no faults")
+    rounds_of("always", ROUNDS, lambda rng: {
+        "short writes": "write:%d:1000000:0" % rng.randrange(2, 20),
+        "failing sync": "sync:%d:1:5" % rng.randrange(8, 200),
+        "failing write": "write:%d:1:28" % rng.randrange(3, 200),
+    }[fault])
