@@ -564,6 +564,7 @@ def test_nobody_sees_what_is_not_synced(start, monkeypatch):
         assert reader.cmd("GET", "a") is None
         writer.cmd("SET", "a", "0")
         for n in range(3):
+            time.sleep(0.4)  # the log is idle: it writes at once, and then syncs
             writer.send_cmd("SET", "a", n)
             time.sleep(0.05)
             assert slow(reader, "GET", "a") == b"%d" % n
