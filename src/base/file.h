@@ -51,7 +51,8 @@ enum kv_file_call {
 
 /* From the `first`-th call of this kind on (1: the next), `count` calls fail with errno `error`. A
  * write puts half of its bytes before it fails; with error 0 it only writes half, and is gone on
- * with. A negative error is none: the call is late by so many milliseconds. `count` 0 ends it. False: this build has no faults. */
+ * with. A negative error is none: the call is late by so many milliseconds. `count` 0 ends it.
+ * False: this build has no faults. */
 bool kv_file_fail(enum kv_file_call call, uint64_t first, uint64_t count, int error);
 
 /* "write:3:1:28,sync:1:5:5" is call, first, count, error. False: it does not parse, or this build
