@@ -22,6 +22,7 @@
  */
 #include "cmd/functions.h"
 #include "cmd/geo_priv.h"
+#include "cmd/helper.h"
 #include "value/geo_shape.h"
 #include <stdlib.h>
 
@@ -278,17 +279,18 @@ static int read_option(struct search *s, int arg)
 static bool check_options(struct search *s)
 {
     struct kv_call *call = s->call;
-    const char *name = s->stores ? "GEOSEARCHSTORE" : "GEOSEARCH";
     bool polygon = s->by && s->shape.kind == KV_GEO_POLYGON;
     if (s->store && (s->with_distance || s->with_hash || s->with_place))
         kv_call_errorf(call,
                        "ERR %s is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
-                       s->modern ? name : "STORE option in GEORADIUS");
+                       s->modern ? "GEOSEARCHSTORE" : "STORE option in GEORADIUS");
     else if (s->modern && s->from == FROM_NOTHING && !polygon)
-        kv_call_errorf(call, "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %s",
-                       name);
+        kv_call_errorf(call,
+                       "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for %.*s",
+                       KV_CMD_QUOTE(call->argv[0]));
     else if (s->modern && !s->by)
-        kv_call_errorf(call, "ERR exactly one of BYRADIUS and BYBOX can be specified for %s", name);
+        kv_call_errorf(call, "ERR exactly one of BYRADIUS and BYBOX can be specified for %.*s",
+                       KV_CMD_QUOTE(call->argv[0]));
     else if (s->any && s->limit == UINT64_MAX)
         kv_call_error(call, "ERR the ANY argument requires COUNT argument");
     else

@@ -102,7 +102,8 @@ BY_COMMAND = {
                               b"9223372036854775807", b"-9223372036854775808"]},
 }
 BY_COMMAND["hrandfield"] = BY_COMMAND["zrandmember"] = BY_COMMAND["srandmember"]
-ALWAYS = {("spop", "count")}  # optional arguments that are not left out
+# Optional arguments that are not left out.
+ALWAYS = {("spop", "count"), ("geosearch", "from"), ("geosearchstore", "from")}
 BY_NAME["limit"] = [b"0", b"1", b"2", b"100", b"-1", b"x"]
 
 # Values of all types as DUMP writes them, in old forms that both servers know, and damaged ones.
@@ -146,6 +147,18 @@ BY_NAME_AND_TYPE = {
     ("weight", "double"): [b"1", b"2", b"-1", b"0.5", b"0", b"inf", b"nan"],
 }
 
+# Places: a few near each other, the corners of the map, the date line, and what is beyond them.
+BY_NAME["longitude"] = [b"13.361389", b"15.087269", b"13.4", b"13.361390", b"0", b"-0.5", b"179.99",
+                        b"-179.99", b"180", b"-180", b"90", b"180.0001", b"x"]
+BY_NAME["latitude"] = [b"38.115556", b"37.502669", b"38.2", b"38.115557", b"0", b"-0.5", b"66.5",
+                       b"-80.1", b"85.05112878", b"-85.05112878", b"85.06"]
+LENGTHS = [b"0", b"0.5", b"1", b"100", b"150.25", b"500", b"1000", b"200000", b"4e6", b"20100", b"1e300",
+           b"inf", b"-1", b"x", b"nan"]
+for name in ("radius", "width", "height"):
+    BY_NAME_AND_TYPE[name, "double"] = LENGTHS
+for name in ("member1", "member2"):
+    BY_NAME[name] = MEMBERS
+
 # Keys that commands of a type use most of the time, so that they find their own type.
 FAMILIES = ["string", "list", "set", "hash", "sorted-set"]
 
@@ -188,7 +201,8 @@ class Generator:
         self.commands = commands
         self.weights = [8 if command.keyed else 1 for command in commands]
         for index, command in enumerate(commands):
-            if command.id in ("set", "get", "append", "bitfield", "setrange", "incrbyfloat"):
+            if command.id in ("set", "get", "append", "bitfield", "setrange", "incrbyfloat",
+                              "geoadd"):
                 self.weights[index] = 20
             if command.id in ("flushall", "flushdb", "reset", "hello"):
                 self.weights[index] = 0.5
@@ -226,7 +240,8 @@ class Generator:
     def arguments(self, command):
         if command.id in ("command|getkeys", "command|getkeysandflags"):
             return self.line(self.command())
-        self.family = FAMILIES.index(command.group) if command.group in FAMILIES else None
+        family = "sorted-set" if command.group == "geo" else command.group
+        self.family = FAMILIES.index(family) if family in FAMILIES else None
         groups = []
         for spec in command.arguments:
             optional = spec.get("optional", False)

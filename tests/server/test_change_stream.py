@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kvik_only
 SEED = int(os.environ.get("SEED", "20240817"))
 WRITES = [command for command in load_table()
           if command.flags & {"write"} and not command.flags & {"blocking"} and command.group in (
-              "string", "bitmap", "generic", "hash", "sorted-set", "set", "hyperloglog")] + \
+              "string", "bitmap", "generic", "hash", "sorted-set", "set", "hyperloglog", "geo")] + \
     [command for command in load_table() if command.id in ("flushall", "flushdb", "swapdb", "select")]
 RELATIVE = {b"EXPIRE", b"PEXPIRE", b"SETEX", b"PSETEX", b"GETEX", b"INCRBYFLOAT", b"INCREX", b"GETDEL",
             b"GETSET", b"ZINCRBY", b"ZMPOP", b"ZEXPIRE", b"ZPEXPIRE", b"ZEXPIREAT", b"SPOP", b"SEXPIRE",
