@@ -396,6 +396,11 @@ void kv_commit_deny(struct kv_engine *e, int error)
     atomic_store(&e->commit.denied, error);
 }
 
+void kv_commit_deny_unsaved(struct kv_engine *e, bool denied)
+{
+    atomic_store(&e->commit.unsaved, denied);
+}
+
 bool kv_commit_wanted(struct kv_engine *e)
 {
     for (uint32_t i = 0; i < e->worker_count; i++)
@@ -413,6 +418,14 @@ void kv_commit_set(struct kv_engine *e, bool open, bool hold)
 
 void kv_commit_denial(const struct kv_engine *e, char text[KV_DENIAL_TEXT])
 {
-    snprintf(text, KV_DENIAL_TEXT, "MISCONF Errors writing to the AOF file: %s",
-             strerror(atomic_load(&e->commit.denied)));
+    int error = atomic_load(&e->commit.denied);
+    if (error != 0)
+        snprintf(text, KV_DENIAL_TEXT, "MISCONF Errors writing to the AOF file: %s",
+                 strerror(error));
+    else
+        snprintf(
+            text, KV_DENIAL_TEXT,
+            "MISCONF Snapshots are configured (save), but the last one could not be written to "
+            "disk, so commands that change data are refused "
+            "(stop-writes-on-bgsave-error). The server's log says what went wrong.");
 }

@@ -39,14 +39,15 @@
 #include "engine/client.h"
 #include "engine/waitlist.h"
 
-#define KV_DENIAL_TEXT 256 /* bytes of a refusal */
+#define KV_DENIAL_TEXT 512 /* bytes of a refusal */
 
 struct kv_commit { /* of the engine */
     _Atomic(uint64_t) durable KV_ALIGNED(KV_CACHE_LINE);
-    atomic_bool holds;  /* changes in KV_MODE_STOP */
-    atomic_bool failed; /* the log lost something and has no fresh base yet */
-    atomic_bool open;   /* there is a log */
-    atomic_int denied;  /* errno for which writes are refused; 0: they are not */
+    atomic_bool holds;   /* changes in KV_MODE_STOP */
+    atomic_bool failed;  /* the log lost something and has no fresh base yet */
+    atomic_bool open;    /* there is a log */
+    atomic_int denied;   /* errno for which writes are refused; 0: they are not */
+    atomic_bool unsaved; /* snapshots cannot be saved, and writes are refused for that */
 };
 
 struct kv_worker_commit {                       /* of a worker; its thread's, but for `watch` */
@@ -68,6 +69,8 @@ void kv_commit_fail(struct kv_engine *e);
 void kv_commit_recover(struct kv_engine *e, uint64_t offset);
 /* Refuses writes because of an errno, or (0) takes them again. */
 void kv_commit_deny(struct kv_engine *e, int error);
+/* The same for snapshots that cannot be saved (stop-writes-on-bgsave-error). */
+void kv_commit_deny_unsaved(struct kv_engine *e, bool denied);
 /* True when somebody waits for more than is durable. */
 bool kv_commit_wanted(struct kv_engine *e);
 /* Whether there is a log, and whether output waits for it. [KV_MODE_STOP, or before workers run] */

@@ -226,7 +226,8 @@ KV_INLINE bool kv_commit_concerns(const struct kv_client *c)
 
 KV_INLINE bool kv_commit_denies(const struct kv_engine *e)
 {
-    return atomic_load_explicit(&e->commit.denied, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&e->commit.denied, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&e->commit.unsaved, memory_order_relaxed);
 }
 
 KV_INLINE void kv_commit_note(struct kv_client *c)

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "engine/alone.h"
+#include "engine/commit.h"
 #include "engine/snapshot.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -451,8 +452,11 @@ static const struct kv_save_point *reached_point(const struct kv_saver *s)
 
 void kv_saver_cron(struct kv_saver *s)
 {
+    const struct kv_options *o = kv_engine_options(s->engine);
     if (s->going_on && atomic_load(&s->finished))
         conclude(s);
+    kv_commit_deny_unsaved(s->engine, !s->last_good && o->stop_writes_on_save_error &&
+                                          o->save_point_count != 0);
     if (s->going_on || s->wanted)
         return;
     const struct kv_save_point *p = s->scheduled ? NULL : reached_point(s);

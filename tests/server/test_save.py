@@ -181,6 +181,20 @@ def test_a_folder_that_cannot_be_written(start_server, tmp_path):
     assert info(conn, "rdb_last_bgsave_status") == b"err"
     assert (tmp_path / "dump.rdb").read_bytes() == before
     assert conn.cmd("GET", "s") == b"x" * 100
+    assert conn.cmd("SET", "s", "x" * 100) == b"OK"
+    # With save points a server that cannot save refuses writes, as soon as it has seen that.
+    assert conn.cmd("CONFIG", "SET", "save", "3600 1000000") == b"OK"
+    deadline = time.monotonic() + 10 * TIME_SCALE
+    while conn.cmd("SET", "s", "y") == b"OK":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert conn.cmd("SET", "s", "y").code == b"MISCONF"
+    assert conn.cmd("GET", "s")[:1] in (b"x", b"y")
+    assert conn.cmd("CONFIG", "SET", "stop-writes-on-bgsave-error", "no") == b"OK"
+    while conn.cmd("SET", "s", "x" * 100) != b"OK":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert conn.cmd("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes", "save", "") == b"OK"
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".temp")]
     assert conn.cmd("CONFIG", "SET", "dbfilename", "dump.rdb") == b"OK"
     assert conn.cmd("BGSAVE") == b"Background saving started"
