@@ -196,14 +196,28 @@ static bool same_item(const uint8_t *a, const uint8_t *b)
     return a[0] == b[0] && body == kv_packed_body(b) && memcmp(a, b, body) == 0;
 }
 
+/* The first eight bytes of an item's body, or all of it: nearly always enough to tell two apart. */
+static uint64_t first_bytes(const uint8_t *at)
+{
+    uint64_t word = 0;
+    memcpy(&word, at, KV_MIN(kv_packed_body(at), sizeof(word)));
+    return word;
+}
+
 static bool pairs_distinct(const uint8_t *list, unsigned stride)
 {
-    for (const uint8_t *a = kv_packed_first(list); !kv_packed_at_end(a);
-         a = kv_packed_skip(a, stride))
-        for (const uint8_t *b = kv_packed_skip(a, stride); !kv_packed_at_end(b);
-             b = kv_packed_skip(b, stride))
-            if (same_item(a, b))
+    const uint8_t *names[PAIRS_MAX];
+    uint64_t words[PAIRS_MAX];
+    unsigned count = 0;
+    for (const uint8_t *at = kv_packed_first(list); !kv_packed_at_end(at);
+         at = kv_packed_skip(at, stride)) {
+        uint64_t word = first_bytes(at);
+        for (unsigned i = 0; i < count; i++)
+            if (KV_UNLIKELY(words[i] == word) && same_item(names[i], at))
                 return false;
+        names[count] = at;
+        words[count++] = word;
+    }
     return true;
 }
 

@@ -55,6 +55,10 @@ uint8_t *kv_rdb_build_seal(struct kv_rdb_build *b);
 /* True when the collection may still be packed with one more member. */
 bool kv_rdb_build_stays_packed(struct kv_rdb_build *b, struct kv_slice name, struct kv_slice value);
 
+/* True when a canonical packed list of names and scores is as sorted sets keep it: in order, and
+ * each score in the one form that it has. */
+bool kv_rdb_scores_canonical(const uint8_t *list);
+
 /* Brings a packed sorted set into order. */
 bool kv_rdb_build_sort(struct kv_rdb_build *b) KV_MUST_CHECK;
 

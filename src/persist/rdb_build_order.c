@@ -55,6 +55,68 @@ static double score_at(const uint8_t *at)
     return score;
 }
 
+/* True for decimals like -12.75 that are certainly the shortest text of their double: up to 15
+ * digits tell all doubles apart. What is left (many digits, exponents) is printed to know. */
+static bool is_shortest(struct kv_slice text)
+{
+    size_t at = text.len != 0 && text.ptr[0] == '-', digits = 0, point = 0;
+    size_t start = at;
+    if (text.len > 16)
+        return false;
+    for (; at < text.len; at++) {
+        if (text.ptr[at] == '.' && point == 0 && at > start)
+            point = at;
+        else if (text.ptr[at] >= '0' && text.ptr[at] <= '9')
+            digits++;
+        else
+            return false;
+    }
+    if (point == 0 || digits > 15 || text.ptr[text.len - 1] == '0' || point + 1 == text.len)
+        return false;
+    /* Long fractions of large numbers are told with an exponent. */
+    if (text.len - point - 1 > 6 && point - start > 4)
+        return false;
+    /* No leading zero but the one before the point, behind which a digit comes soon. */
+    if (text.ptr[start] != '0')
+        return true;
+    return point == start + 1 && text.ptr[point + 1] != '0';
+}
+
+/* The score of an item; false: it is none, or not in its one form. */
+static bool canonical_score(const uint8_t *at, double *score)
+{
+    char text[KV_DOUBLE_TEXT_MAX];
+    struct kv_packed_item item = kv_packed_get(at);
+    if (item.ptr == NULL) {
+        *score = (double)item.number;
+        /* Beyond 53 bits several integers are one double. */
+        return item.number > -(INT64_C(1) << 53) && item.number < INT64_C(1) << 53;
+    }
+    struct kv_slice told = kv_slice(item.ptr, item.len);
+    return kv_double_parse(told, score) &&
+           (is_shortest(told) || kv_slice_equal(kv_score_text(*score, text), told));
+}
+
+bool kv_rdb_scores_canonical(const uint8_t *list)
+{
+    char digits[2][KV_INT_TEXT_MAX];
+    struct kv_slice last_name = {NULL, 0};
+    double last = 0, score;
+    unsigned i = 0;
+    for (const uint8_t *at = kv_packed_first(list); !kv_packed_at_end(at); i++) {
+        struct kv_slice name = kv_packed_text(at, digits[i % 2]);
+        at = kv_packed_next(at);
+        if (!canonical_score(at, &score))
+            return false;
+        if (i != 0 && compare_members(last, last_name, score, name) >= 0)
+            return false;
+        last = score;
+        last_name = name;
+        at = kv_packed_next(at);
+    }
+    return true;
+}
+
 bool kv_rdb_build_sort(struct kv_rdb_build *b)
 {
     struct kv_rdb_loader *l = b->loader;

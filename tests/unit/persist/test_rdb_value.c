@@ -1,8 +1,10 @@
 /* Values and files through persist/rdb_value.h and rdb_file.h: every type, small and large, comes
  * back with the same digest; every allocation may fail; every cut is noticed. */
+#include "persist/rdb_build.h"
 #include "persist/rdb_file.h"
 #include "persist/rdb_payload.h"
 #include "store/fixture.h"
+#include "store/zset.h"
 #include <unistd.h>
 
 #define DUE (FIXTURE_NOW + 100000)
@@ -272,6 +274,35 @@ START_TEST(what_a_replica_gets_keeps_what_is_due)
 }
 END_TEST
 
+/* Random decimals as a listpack of one member: put as it is exactly when nothing has to change. */
+START_TEST(scores_end_up_in_their_one_form)
+{
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("scores"));
+    for (int i = 0; i < UNIT_ROUNDS(20000); i++) {
+        char text[64], shortest[KV_DOUBLE_TEXT_MAX];
+        uint8_t list[128];
+        double score = 0;
+        uint64_t whole = kv_random_next(&r) >> kv_random_below(&r, 64);
+        uint64_t part = kv_random_next(&r) >> kv_random_below(&r, 64);
+        snprintf(text, sizeof(text), "%s%llu.%llu%s", i & 1 ? "-" : "",
+                 (unsigned long long)whole % 100000, (unsigned long long)part,
+                 i % 7 == 0 ? "e5" : "");
+        ck_assert(kv_double_parse(kv_slice_cstr(text), &score));
+        struct kv_needle n;
+        kv_needle_init(&n, KV_SLICE("m"));
+        uint8_t *end = kv_packed_put(list + KV_PACKED_HEAD, &n);
+        kv_needle_init(&n, kv_slice_cstr(text));
+        end = kv_packed_put(end, &n);
+        kv_packed_seal(list, (size_t)(end - list) + 1, 2);
+        struct kv_slice one_form = kv_score_text(score, shortest);
+        bool same = kv_slice_equal(one_form, kv_slice_cstr(text));
+        ck_assert_msg(kv_rdb_scores_canonical(list) == same, "%s %.*s", text, (int)one_form.len,
+                      one_form.ptr);
+    }
+}
+END_TEST
+
 static bool count_down(void *arg, const struct kv_rdb_load *l, uint64_t offset)
 {
     int *left = arg;
@@ -347,6 +378,7 @@ int main(void)
     unit_add(&u, every_value_comes_back_in_any_form);
     unit_add(&u, every_allocation_of_reading_may_fail);
     unit_add(&u, every_cut_is_noticed);
+    unit_add(&u, scores_end_up_in_their_one_form);
     unit_add(&u, a_keyspace_comes_back_from_a_file);
     unit_add(&u, what_a_replica_gets_keeps_what_is_due);
     unit_add(&u, loading_tells_its_progress_and_can_be_given_up);
