@@ -2,6 +2,7 @@
 """RDB files: those of the reference, of older and newer servers (made by hand), our own, damaged
 ones; through DEBUG RELOAD, which saves, empties and loads."""
 import json
+import os
 import random
 import shutil
 import struct
@@ -251,8 +252,8 @@ def test_every_cut_of_a_file_is_noticed(raw, load):
 
 
 def test_random_damage_never_harms(raw, load):
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 30))
+    print("SEED=%d" % seed)
     rng = random.Random(seed)
     whole = [(FIXTURES / (name + ".rdb")).read_bytes() for name in ("small", "small-lzf", "large")]
     for _ in range(400):
@@ -321,8 +322,8 @@ def fill(conn, rng):
 
 
 def test_random_keyspaces_go_both_ways(empty_server, raw, load, redis_server):
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 30))
+    print("SEED=%d" % seed)
     rng = random.Random(seed)
     for _ in range(4):
         raw.cmd("FLUSHALL")
