@@ -242,7 +242,9 @@ def argument_shape(arguments):
 # Arguments of these differ on purpose: options of version 8, or a more exact description.
 NEWER_ARGUMENTS = {b"set", b"bitop", b"client|list", b"client|kill", b"lcs", b"hscan", b"pfmerge",
                    b"zincrby", b"zinter", b"zinterstore", b"zrank", b"zrevrank", b"zunion",
-                   b"zunionstore", b"bgsave"}
+                   b"zunionstore", b"bgsave",
+                   b"geohash", b"geopos", b"georadius",
+                   b"georadiusbymember", b"geosearch", b"geosearchstore"}
 
 
 @pytest.mark.kvik_only
