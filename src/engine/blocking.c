@@ -645,11 +645,17 @@ void kv_blocking_retry(struct kv_client *c)
     for (int i = 0; i < wt->argc; i++)
         bytes += wt->argv[i].len;
     kv_arena_reset(&w->arena);
-    if (KV_UNLIKELY(kv_stream_active(&w->engine->stream)) && !kv_wait_for_room(c, bytes, 1))
+    bool grow = kv_stream_too_small(w->engine, bytes, 1);
+    if (KV_UNLIKELY(kv_stream_active(&w->engine->stream)) && !grow &&
+        !kv_wait_for_room(c, bytes, 1))
         return;
     enum kv_hold hold = kv_acquire(c, KV_MODE_ALONE);
-    if (hold == KV_HOLD_PARKED)
+    if (hold == KV_HOLD_PARKED) {
+        kv_stream_settle(w);
         return;
+    }
+    if (KV_UNLIKELY(grow))
+        kv_stream_grow(w->engine, bytes, 1);
     w->call.hold_all = true;
     atomic_store(&wt->retrying, false);
     struct kv_view view = w->call.view;
