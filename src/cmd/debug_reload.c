@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "cmd/debug_priv.h"
 #include "engine/engine.h"
+#include "engine/snapshot.h"
 #include "persist/rdb_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,7 @@ static bool save(struct kv_call *call, const struct kv_options *options)
 
 static void empty_keyspace(struct kv_call *call)
 {
+    kv_snapshot_spoil(call->engine); /* what it has not seen yet goes now */
     struct kv_store_garbage *garbage = kv_store_flush(&call->view, UINT32_MAX);
     if (garbage != NULL)
         kv_store_garbage_free(garbage);

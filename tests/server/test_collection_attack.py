@@ -310,3 +310,23 @@ def test_nobody_waits_beside_a_full_key(start_server):
                 break
             assert time.monotonic() < deadline, "somebody waits beside %s" % beside
     waiters.close()
+
+
+@pytest.mark.timeout(120)
+def test_reload_during_a_save(start_server):
+    """The saving must not end well without the keys that were gone for a moment."""
+    server = start_server(threads=4)
+    control = server.raw(timeout=60)
+    count = 100000
+    for first in range(0, count, 1000):
+        control.cmd("MSET", *[word for i in range(first, first + 1000) for word in ("k%d" % i, "v")])
+    control.cmd("SAVE")
+    control.send(encode("BGSAVE") + encode("DEBUG", "RELOAD"))
+    assert not isinstance(control.read(), Error)
+    assert control.read() == b"OK"
+    deadline = time.monotonic() + 30 * TIME_SCALE
+    while number(control, "persistence", "rdb_bgsave_in_progress") != 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert control.cmd("DEBUG", "RELOAD", "NOSAVE") == b"OK"
+    assert control.cmd("DBSIZE") == count
