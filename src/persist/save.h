@@ -7,7 +7,8 @@
  * Life cycle: kv_saver_create before workers run, kv_saver_cron from worker 0's periodic work,
  * kv_saver_destroy after workers have ended (a saving that goes on is given up).
  *
- * Threads: functions marked [alone] need the gate; the others worker 0, or whoever is alone.
+ * Threads: functions marked [alone] need the gate; the others worker 0. Commands call both while
+ * the world is stopped, for periodic work runs outside the gate.
  */
 #ifndef KV_PERSIST_SAVE_H
 #define KV_PERSIST_SAVE_H
