@@ -458,7 +458,7 @@ def test_streams_are_kept_as_they_are(raw, redis_server):
         assert other.cmd("RESTORE", "back", 0, raw.cmd("DUMP", "z")) == b"OK"
         assert other.cmd("XLEN", "back") == 300
         assert other.cmd("XPENDING", "back", "g")[0] == 10
-        for cut in range(0, len(dump) - 10, 7):
+        for cut in range(0, len(dump) - 11, 7):
             body = dump[1:-10][:cut]
             assert raw.cmd("RESTORE", "cut", 0, rdb.payload(dump[0], body)) == BAD_DATA
     raw.cmd("DEL", "x", "z")
