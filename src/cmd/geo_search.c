@@ -6,7 +6,7 @@
  *
  *   all        what is found, in the order of the cover, then sorted if that is asked for
  *   COUNT      a heap of the best so far, the worst of them on top: memory for those alone. Without
- *              an order it means the nearest
+ *              an order it means the nearest; then what is farther than the worst is sieved out
  *   COUNT ANY  the first that are found; an order sorts those
  *
  * Invariants
@@ -48,6 +48,7 @@ struct search {
     struct kv_call *call;
     struct kv_ranking set;
     struct kv_geo_shape shape;
+    struct kv_geo_sieve sieve; /* what is too far anyway */
     double unit_m;
     bool modern, stores; /* GEOSEARCH and GEOSEARCHSTORE; one of the storing commands */
     enum from from;      /* whose centre it is; of GEOSEARCH */
@@ -377,6 +378,13 @@ static bool grow(struct search *s)
     return true;
 }
 
+/* Once there are as many as COUNT wants, what is farther than the worst of them does not matter. */
+static void narrow(struct search *s)
+{
+    if (s->order == ORDER_ASC)
+        kv_geo_sieve_init(&s->sieve, s->shape.centre, s->found[0].distance_m);
+}
+
 /* Takes a place that is inside. False: memory was short. */
 static bool take(struct search *s, const struct kv_ranked *m, double score, double distance_m)
 {
@@ -391,6 +399,7 @@ static bool take(struct search *s, const struct kv_ranked *m, double score, doub
     if (full) {
         s->found[0] = f;
         heap_down(s);
+        narrow(s);
         return true;
     }
     if (s->found_count == s->capacity && !grow(s))
@@ -416,8 +425,10 @@ static bool search_range(struct search *s, const struct kv_geo_range *range)
         bool more = kv_ranking_next(&w, &m);
         KV_ASSERT(more);
         double score = kv_ranked_score(&m);
-        if (kv_geo_shape_has(&s->shape, kv_geohash_decode(score), &distance_m) &&
-            !take(s, &m, score, distance_m))
+        struct kv_geo_place place = kv_geohash_decode(score);
+        if (kv_geo_sieve_rejects(&s->sieve, place))
+            continue;
+        if (kv_geo_shape_has(&s->shape, place, &distance_m) && !take(s, &m, score, distance_m))
             return false;
     }
     return true;
@@ -427,6 +438,8 @@ static bool find(struct search *s)
 {
     struct kv_geo_range ranges[KV_GEO_COVER_MAX];
     size_t count = kv_geo_shape_cover(&s->shape, ranges);
+    kv_geo_sieve_init(&s->sieve, s->shape.centre,
+                      s->shape.kind == KV_GEO_CIRCLE ? s->shape.radius_m : INFINITY);
     for (size_t i = 0; i < count; i++) {
         if (!search_range(s, &ranges[i])) {
             kv_call_no_memory(s->call);

@@ -16,8 +16,10 @@
  * Invariants: ranges of a cover do not overlap, since equal cells stand side by side in the order
  * (with one halving there are but four cells) and come once.
  *
- * Sources: length of a degree of a parallel: the cosine of its latitude, as in any textbook. Even
- * and odd crossings: M. Shimrat, "Algorithm 112: Position of point relative to polygon", 1962.
+ * Sources: meridians that touch a circle: J. P. Matuschek, "Finding Points Within a Distance of a
+ * Latitude/Longitude Using Bounding Coordinates". Length of a degree of a parallel: the cosine of
+ * its latitude, as in any textbook. Even and odd crossings: M. Shimrat, "Algorithm 112: Position of
+ * point relative to polygon", 1962.
  *
  * Threads: pure functions.
  */
@@ -26,6 +28,10 @@
 #include "base/assert.h"
 
 #define MAP_HALF_M 20037726.37 /* half of the map's width at the equator */
+
+#define SIEVE_MARGIN 1e-9
+#define SIEVE_REACH_MAX                                                                            \
+    1.5 /* radians; near a quarter of the earth the formulas lose their digits */
 
 /* Where parallels have become so short that a step, and another, is too fine. */
 #define NARROW_LATITUDE 66.0
@@ -89,13 +95,33 @@ bool kv_geo_shape_has(const struct kv_geo_shape *s, struct kv_geo_place place, d
         *distance_m = kv_geo_distance(s->centre, place);
         return *distance_m <= s->radius_m;
     case KV_GEO_BOX:
-        *distance_m = kv_geo_distance(s->centre, place);
-        return box_has(s, place);
+        if (!box_has(s, place))
+            return false;
+        break;
     case KV_GEO_POLYGON:
-        *distance_m = kv_geo_distance(s->centre, place);
-        return polygon_has(s, place);
+        if (!polygon_has(s, place))
+            return false;
+        break;
     }
-    KV_UNREACHABLE();
+    *distance_m = kv_geo_distance(s->centre, place);
+    return true;
+}
+
+/* --- the sieve --- */
+
+void kv_geo_sieve_init(struct kv_geo_sieve *sieve, struct kv_geo_place centre, double reach_m)
+{
+    /* More than what rounding may do to a distance, and to a place. */
+    double reach = reach_m / KV_GEO_EARTH_RADIUS_M * (1 + SIEVE_MARGIN) + SIEVE_MARGIN;
+    double latitude = fabs(kv_geo_radians(centre.latitude));
+    KV_DASSERT(reach_m >= 0);
+    *sieve = (struct kv_geo_sieve){centre, 180, 180};
+    if (reach > SIEVE_REACH_MAX)
+        return;
+    sieve->north_max = kv_geo_degrees(reach);
+    /* A circle around a pole has all longitudes; another touches two meridians. */
+    if (latitude + reach < SIEVE_REACH_MAX)
+        sieve->east_max = kv_geo_degrees(asin(sin(reach) / cos(latitude))) + SIEVE_MARGIN;
 }
 
 /* --- the cover --- */

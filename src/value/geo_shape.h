@@ -2,6 +2,8 @@
  *
  * Terms
  *   shape    circle, box or polygon around a centre
+ *   sieve    bounds in degrees of a circle: rejects most places outside without trigonometry, and
+ *            none inside
  *   cover    up to nine cells, the centre's and those around it, as ranges of scores. All places
  *            inside lie in them, but for the limits below; most others do not
  *
@@ -31,6 +33,21 @@ struct kv_geo_shape {
     const struct kv_geo_place *vertices; /* polygon: borrowed, valid, at least 3 */
     size_t vertex_count;
 };
+
+struct kv_geo_sieve {
+    struct kv_geo_place centre;
+    double north_max, east_max; /* degrees: farther north or south, east or west, is outside */
+};
+
+/* For a distance from the centre; an infinite one rejects nothing. */
+void kv_geo_sieve_init(struct kv_geo_sieve *sieve, struct kv_geo_place centre, double reach_m);
+
+KV_INLINE bool kv_geo_sieve_rejects(const struct kv_geo_sieve *sieve, struct kv_geo_place place)
+{
+    double east = fabs(place.longitude - sieve->centre.longitude);
+    return fabs(place.latitude - sieve->centre.latitude) > sieve->north_max ||
+           (east > 180 ? 360 - east : east) > sieve->east_max;
+}
 
 #define KV_GEO_COVER_MAX 9
 

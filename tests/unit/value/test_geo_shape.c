@@ -117,6 +117,48 @@ START_TEST(a_circle_without_radius_holds_its_centre)
 }
 END_TEST
 
+START_TEST(a_sieve_rejects_nothing_inside_and_most_outside)
+{
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("sieve"));
+    int rejected = 0, outside = 0;
+    for (int i = 0; i < UNIT_ROUNDS(300000); i++) {
+        struct kv_geo_place centre = random_place(&r, KV_GEO_LATITUDE_MAX);
+        double degrees = 80 * pow(2, -random_between(&r, 0, 30));
+        struct kv_geo_place place =
+            i % 3 == 0 ? random_place(&r, KV_GEO_LATITUDE_MAX) : place_near(&r, centre, degrees);
+        double distance_m = kv_geo_distance(centre, place);
+        struct kv_geo_sieve sieve;
+        kv_geo_sieve_init(&sieve, centre, distance_m);
+        ck_assert(!kv_geo_sieve_rejects(&sieve, place));
+        kv_geo_sieve_init(&sieve, centre, INFINITY);
+        ck_assert(!kv_geo_sieve_rejects(&sieve, place));
+        kv_geo_sieve_init(&sieve, centre, distance_m / 2);
+        rejected += kv_geo_sieve_rejects(&sieve, place);
+        outside++;
+    }
+    ck_assert_int_gt(rejected, outside / 2);
+}
+END_TEST
+
+/* The easternmost place of a circle is on the bound itself. */
+START_TEST(a_sieve_holds_the_places_where_meridians_touch_the_circle)
+{
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("touching"));
+    for (int i = 0; i < UNIT_ROUNDS(100000); i++) {
+        double latitude = random_between(&r, -80, 80), reach = random_between(&r, 0, 0.15);
+        double phi = kv_geo_radians(latitude);
+        struct kv_geo_place centre = {random_between(&r, -90, 90), latitude};
+        struct kv_geo_place east = {centre.longitude + kv_geo_degrees(asin(sin(reach) / cos(phi))),
+                                    kv_geo_degrees(asin(sin(phi) / cos(reach)))};
+        struct kv_geo_sieve sieve;
+        kv_geo_sieve_init(&sieve, centre, kv_geo_distance(centre, east));
+        ck_assert(!kv_geo_sieve_rejects(&sieve, east));
+    }
+}
+END_TEST
+
 /* Left of all edges, that go round counterclockwise. */
 static bool convex_has(const struct kv_geo_place *v, size_t count, struct kv_geo_place p)
 {
@@ -190,6 +232,8 @@ int main(void)
     unit_add(&u, what_is_inside_a_circle_or_box_is_in_its_cover);
     unit_add(&u, covers_of_any_size_do_not_overlap);
     unit_add(&u, a_circle_without_radius_holds_its_centre);
+    unit_add(&u, a_sieve_rejects_nothing_inside_and_most_outside);
+    unit_add(&u, a_sieve_holds_the_places_where_meridians_touch_the_circle);
     unit_add(&u, what_is_inside_a_polygon_is_in_its_cover);
     unit_add(&u, a_polygon_may_have_dents_and_go_round_either_way);
     return unit_run(&u);
