@@ -93,7 +93,6 @@ struct kv_rdb_reader {
     int fd;                      /* -1: from memory */
     bool checksums;              /* keep the sum */
     bool valkey;                 /* the source is Valkey's: some numbers mean something else */
-    bool deep;                   /* values are looked through before they are taken over */
     struct kv_rdb_bytes buf;     /* of a file descriptor */
     struct kv_rdb_bytes *record; /* gets the bytes that are taken; NULL: nobody wants them */
     const uint8_t *recorded;     /* up to here it has them */

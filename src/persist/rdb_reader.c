@@ -39,7 +39,6 @@ void kv_rdb_reader_init(struct kv_rdb_reader *r, struct kv_slice bytes)
         .summed = start,
         .source_bytes = bytes.len,
         .fd = -1,
-        .deep = true,
     };
 }
 
@@ -47,7 +46,7 @@ void kv_rdb_reader_init_fd(struct kv_rdb_reader *r, int fd)
 {
     struct stat s;
     KV_ASSERT(fd >= 0);
-    *r = (struct kv_rdb_reader){.source_bytes = UINT64_MAX, .fd = fd, .deep = true};
+    *r = (struct kv_rdb_reader){.source_bytes = UINT64_MAX, .fd = fd};
     if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode))
         return;
     off_t at = lseek(fd, 0, SEEK_CUR);

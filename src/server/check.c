@@ -78,7 +78,6 @@ static bool check_data(int fd, struct finding *f, uint64_t *end)
         .store = kv_store_create(&so), .stats = &stats, .now_ms = kv_clock_wall_ms()};
     kv_rdb_reader_init_fd(&r, fd);
     r.checksums = true;
-    r.deep = true;
     enum kv_err err = kv_rdb_load(&r, &view, &load);
     f->keys = load.keys;
     *end = kv_rdb_reader_offset(&r);
