@@ -187,7 +187,7 @@ void kv_stream_close(struct kv_stream_reader *r);            /* [alone or after 
 uint64_t kv_stream_offset(const struct kv_stream_reader *r); /* of the next byte to read */
 uint64_t kv_stream_tail(struct kv_engine *e);                /* behind all written so far */
 /* [alone] The reader reads no further than what is written now, until kv_stream_go_on; what comes
- * behind begins with SELECT. Returns that offset. */
+ * behind begins with SELECT. A reader that has lapsed goes on from there. Returns that offset. */
 uint64_t kv_stream_stop_here(struct kv_stream_reader *r);
 bool kv_stream_stopped(const struct kv_stream_reader *r); /* it has come to that place */
 void kv_stream_go_on(struct kv_stream_reader *r);

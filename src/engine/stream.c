@@ -343,9 +343,15 @@ uint64_t kv_stream_offset(const struct kv_stream_reader *r)
 uint64_t kv_stream_stop_here(struct kv_stream_reader *r)
 {
     struct kv_stream *s = &r->engine->stream;
+    kv_mutex_lock(&s->mutex);
     uint64_t offset = kv_stream_head(s);
     atomic_store(&s->head, offset << KV_STREAM_DB_BITS);
+    if (atomic_load(&r->lapsed)) {
+        atomic_store(&r->offset, offset);
+        atomic_store(&r->lapsed, false);
+    }
     atomic_store(&r->stop, offset);
+    kv_mutex_unlock(&s->mutex);
     return offset;
 }
 

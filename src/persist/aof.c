@@ -78,6 +78,7 @@ struct kv_aof *kv_aof_create(struct kv_engine *e)
     atomic_store(&a->rewrite_start_ms, -1);
     atomic_store(&a->last_rewrite_s, -1);
     sem_init(&a->sync.ready, 0, 0);
+    pthread_mutex_init(&a->files, NULL);
     kv_manifest_init(&a->manifest);
     kv_engine_options(e)->aof = a;
     return a;
@@ -87,8 +88,8 @@ void kv_aof_destroy(struct kv_aof *a)
 {
     kv_aof_stop(a);
     sem_destroy(&a->sync.ready);
+    pthread_mutex_destroy(&a->files);
     kv_manifest_release(&a->manifest);
-    kv_rdb_kept_release(&a->kept);
     kv_engine_options(a->engine)->aof = NULL;
     kv_mem_free(a, sizeof(*a), KV_MEM_OTHER);
 }
@@ -199,11 +200,12 @@ static enum kv_err finish_adopting(const struct kv_aof *a)
     return kv_file_rename(a->name, to);
 }
 
-static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f, bool last)
+static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f, bool last,
+                             struct kv_rdb_kept *kept)
 {
     char path[KV_AOF_PATH];
     struct kv_aof_loaded loaded;
-    struct kv_aof_source source = {.path = path, .name = f->name, .last = last, .kept = &a->kept};
+    struct kv_aof_source source = {.path = path, .name = f->name, .last = last, .kept = kept};
     struct stat st;
     if (!path_of(a, f->name, path) || stat(path, &st) != 0) {
         kv_log(KV_LOG_WARNING, "Unable to obtain the AOF file %s length. stat: %s", f->name,
@@ -224,7 +226,7 @@ static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f,
     return KV_OK;
 }
 
-enum kv_err kv_aof_load(struct kv_aof *a)
+enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept)
 {
     struct kv_manifest_fault fault;
     if (!set_folder(a)) {
@@ -245,16 +247,11 @@ enum kv_err kv_aof_load(struct kv_aof *a)
     atomic_store(&a->closed_bytes, 0);
     for (uint32_t i = 0; i < a->manifest.count && err == KV_OK; i++)
         if (a->manifest.files[i].type != KV_MANIFEST_HISTORY)
-            err = load_file(a, &a->manifest.files[i], i + 1 == a->manifest.count);
+            err = load_file(a, &a->manifest.files[i], i + 1 == a->manifest.count, kept);
     if (err == KV_OK && a->manifest.count > 0)
         kv_log(KV_LOG_NOTICE, "DB loaded from append only file: %.3f seconds",
                (double)(kv_clock_mono_us() - start_us) / 1e6);
     return err;
-}
-
-struct kv_rdb_kept *kv_aof_kept(struct kv_aof *a)
-{
-    return &a->kept;
 }
 
 /* --- starting and stopping --- */
@@ -289,6 +286,7 @@ static void run(struct kv_aof *a)
     if (!atomic_load(&a->gap))
         kv_commit_advance(a->engine, a->written);
     a->running = true;
+    a->starts++;
     kv_aof_apply(a);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
@@ -381,18 +379,12 @@ void kv_aof_allow_rewrites(struct kv_aof *a)
     a->can_rewrite = true;
 }
 
-enum kv_err kv_aof_start_empty(struct kv_aof *a)
+/* With a gap. What is there goes when the base is there. */
+static enum kv_err start_with_gap(struct kv_aof *a)
 {
     struct kv_manifest_fault fault;
-    KV_ASSERT(!a->running);
-    if (!a->can_rewrite) {
-        kv_log(KV_LOG_WARNING, "The append only log can be switched on only at the start: this "
-                               "version can't write a base file.");
-        return KV_ERR_DENIED;
-    }
     if (!set_folder(a))
         return KV_ERR_IO;
-    /* What is there goes when the base is there. */
     kv_manifest_release(&a->manifest);
     enum kv_err err = kv_manifest_load(&a->manifest, a->folder, a->name, &fault);
     if (err == KV_ERR_SYNTAX)
@@ -411,10 +403,22 @@ enum kv_err kv_aof_start_empty(struct kv_aof *a)
     return KV_OK;
 }
 
-void kv_aof_stop(struct kv_aof *a)
+enum kv_err kv_aof_start_empty(struct kv_aof *a)
 {
-    if (!a->running)
-        return;
+    KV_ASSERT(!a->running);
+    if (!a->can_rewrite) {
+        kv_log(KV_LOG_WARNING, "The append only log can be switched on only at the start: this "
+                               "version can't write a base file.");
+        return KV_ERR_DENIED;
+    }
+    pthread_mutex_lock(&a->files);
+    enum kv_err err = start_with_gap(a);
+    pthread_mutex_unlock(&a->files);
+    return err;
+}
+
+static void stop(struct kv_aof *a)
+{
     atomic_store(&a->stopping, true);
     kv_stream_wake(a->reader);
     pthread_join(a->thread, NULL);
@@ -432,6 +436,14 @@ void kv_aof_stop(struct kv_aof *a)
     kv_commit_deny(a->engine, 0);
     kv_commit_recover(a->engine, kv_stream_tail(a->engine));
     atomic_store(&a->gap, false);
+}
+
+void kv_aof_stop(struct kv_aof *a)
+{
+    pthread_mutex_lock(&a->files);
+    if (a->running)
+        stop(a);
+    pthread_mutex_unlock(&a->files);
 }
 
 /* --- rewriting --- */
@@ -501,27 +513,45 @@ static enum kv_err make_listed(struct kv_aof *a, int *fd)
     return take_manifest(a, &changed);
 }
 
-enum kv_err kv_aof_rewrite_begin(struct kv_aof *a, char base[KV_AOF_PATH])
+/* The log has been stopped, and perhaps begun anew, since the rewrite began. */
+static bool is_over(const struct kv_aof *a)
+{
+    return !a->running || a->starts != a->rewrite_start;
+}
+
+static enum kv_err make_next(struct kv_aof *a)
 {
     char name[64];
     int fd = -1;
-    KV_ASSERT(!atomic_load(&a->rewriting));
+    /* The switch before is still to come while the log cannot be written; two at once would go
+     * wrong. */
+    if (!a->running || atomic_load(&a->next_fd) >= 0)
+        return KV_ERR_AGAIN;
     snprintf(name, sizeof(name), TEMPORARY_BASE "-%ld.base", (long)getpid());
+    enum kv_err err = path_of(a, name, a->base_path) ? make_folder(a) : KV_ERR_IO;
+    if (err == KV_OK)
+        err = atomic_load(&a->gap) ? make_unlisted(a, &fd) : make_listed(a, &fd);
+    if (err == KV_OK)
+        atomic_store(&a->next_fd, fd);
+    else if (fd >= 0)
+        close(fd);
+    return err;
+}
+
+enum kv_err kv_aof_rewrite_begin(struct kv_aof *a, char base[KV_AOF_PATH])
+{
+    KV_ASSERT(!atomic_load(&a->rewriting));
     a->switched = false;
     atomic_store(&a->rewrite_start_ms, kv_aof_now_ms());
     atomic_fetch_add(&a->rewrites, 1);
-    enum kv_err err = make_folder(a);
-    if (err == KV_OK)
-        err = atomic_load(&a->gap) ? make_unlisted(a, &fd) : make_listed(a, &fd);
-    if (err == KV_OK && !path_of(a, name, a->base_path))
-        err = KV_ERR_IO;
+    pthread_mutex_lock(&a->files);
+    enum kv_err err = make_next(a);
+    a->rewrite_start = a->starts;
+    pthread_mutex_unlock(&a->files);
     if (err != KV_OK) {
-        if (fd >= 0)
-            close(fd);
         end_rewrite(a, false);
         return err;
     }
-    atomic_store(&a->next_fd, fd);
     atomic_store(&a->rewriting, true);
     memcpy(base, a->base_path, strlen(a->base_path) + 1);
     return KV_OK;
@@ -531,6 +561,8 @@ void kv_aof_rewrite_switch(struct kv_aof *a)
 {
     KV_ASSERT(atomic_load(&a->rewriting));
     KV_ASSERT(!a->switched);
+    if (is_over(a))
+        return;
     a->switch_offset = kv_stream_stop_here(a->reader);
     a->switched = true;
     kv_stream_wake(a->reader);
@@ -540,7 +572,10 @@ void kv_aof_rewrite_abort(struct kv_aof *a)
 {
     KV_ASSERT(atomic_load(&a->rewriting));
     unlink(a->base_path);
-    if (!a->switched) {
+    pthread_mutex_lock(&a->files);
+    if (is_over(a)) {
+        /* Stopping has closed the file. */
+    } else if (!a->switched) {
         int fd = atomic_exchange(&a->next_fd, -1);
         if (fd >= 0)
             close(fd);
@@ -548,6 +583,7 @@ void kv_aof_rewrite_abort(struct kv_aof *a)
         atomic_store(&a->dropping, true);
         kv_stream_wake(a->reader);
     }
+    pthread_mutex_unlock(&a->files);
     end_rewrite(a, false);
 }
 
@@ -557,7 +593,7 @@ static bool await_switch(struct kv_aof *a)
     const struct timespec nap = {.tv_nsec = 1000000};
     int64_t until_ms = kv_aof_now_ms() + SWITCH_WAIT_MS;
     while (atomic_load(&a->next_fd) >= 0) {
-        if (kv_aof_now_ms() > until_ms || atomic_load(&a->stopping))
+        if (kv_aof_now_ms() > until_ms)
             return false;
         nanosleep(&nap, NULL);
     }
@@ -586,17 +622,12 @@ static void close_gap(struct kv_aof *a)
     kv_commit_set(a->engine, true, atomic_load(&a->fsync) == KV_APPENDFSYNC_ALWAYS);
 }
 
-enum kv_err kv_aof_rewrite_commit(struct kv_aof *a, const char *suffix)
+/* Names the files and stores the manifest; on failure the old one is good. */
+static enum kv_err name_base(struct kv_aof *a, const char *suffix)
 {
     struct kv_manifest changed;
     char path[KV_AOF_PATH];
     uint64_t seq = a->switch_seq;
-    KV_ASSERT(a->switched);
-    if (!await_switch(a)) {
-        kv_log(KV_LOG_WARNING, "The append only log can't be written: the rewrite is given up.");
-        kv_aof_rewrite_abort(a);
-        return KV_ERR_AGAIN;
-    }
     kv_manifest_copy(&changed, &a->manifest);
     enum kv_err err = seq == 0 ? list_incr(a, &changed, &seq) : KV_OK;
     const struct kv_manifest_file *base = kv_manifest_add_base(&changed, a->name, suffix, seq);
@@ -606,25 +637,47 @@ enum kv_err kv_aof_rewrite_commit(struct kv_aof *a, const char *suffix)
         kv_log(KV_LOG_WARNING, "Error trying to rename the temporary AOF files: %s",
                strerror(errno));
         kv_manifest_release(&changed);
-    } else {
-        kv_log(KV_LOG_NOTICE, "Successfully renamed the temporary AOF base file into %s",
-               base->name);
-        err = take_manifest(a, &changed);
-        if (err != KV_OK)
-            unlink(path);
-    }
-    if (err != KV_OK) {
-        kv_aof_rewrite_abort(a);
         return err;
     }
+    kv_log(KV_LOG_NOTICE, "Successfully renamed the temporary AOF base file into %s", base->name);
+    err = take_manifest(a, &changed);
+    if (err != KV_OK)
+        unlink(path);
+    return err;
+}
+
+static enum kv_err commit(struct kv_aof *a, const char *suffix)
+{
+    if (is_over(a) || !a->switched)
+        return KV_ERR_CLOSED;
+    enum kv_err err = name_base(a, suffix);
+    if (err != KV_OK)
+        return err;
     atomic_store(&a->base_bytes, file_bytes(a, kv_manifest_base(&a->manifest)->name));
     atomic_store(&a->closed_bytes, 0);
     atomic_store(&a->grown_from, atomic_load(&a->base_bytes) + atomic_load(&a->file_bytes));
     if (atomic_load(&a->gap))
         close_gap(a);
     remove_history(a);
-    end_rewrite(a, true);
     return KV_OK;
+}
+
+enum kv_err kv_aof_rewrite_commit(struct kv_aof *a, const char *suffix)
+{
+    KV_ASSERT(atomic_load(&a->rewriting));
+    if (!await_switch(a)) {
+        kv_log(KV_LOG_WARNING, "The append only log can't be written: the rewrite is given up.");
+        kv_aof_rewrite_abort(a);
+        return KV_ERR_AGAIN;
+    }
+    pthread_mutex_lock(&a->files);
+    enum kv_err err = commit(a, suffix);
+    pthread_mutex_unlock(&a->files);
+    if (err != KV_OK)
+        kv_aof_rewrite_abort(a);
+    else
+        end_rewrite(a, true);
+    return err;
 }
 
 /* --- INFO --- */

@@ -44,12 +44,9 @@ void kv_aof_destroy(struct kv_aof *a);         /* workers have ended; stops it f
 struct kv_aof *kv_aof_of(struct kv_engine *e); /* NULL in library use */
 
 /* Loads the log of the options into the keyspace, taking up an old log that is one file. KV_OK also
- * when there is none. Else why is in the log of the server. [main thread, before workers run] */
-enum kv_err kv_aof_load(struct kv_aof *a) KV_MUST_CHECK;
-
-/* What the base that was loaded holds for others (functions): for the bases that will be written.
- */
-struct kv_rdb_kept *kv_aof_kept(struct kv_aof *a);
+ * when there is none. What a base holds for others is added to *kept. Else why is in the log of the
+ * server. [main thread, before workers run] */
+enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept) KV_MUST_CHECK;
 
 /* Begins to write behind what was loaded. [before workers run] */
 enum kv_err kv_aof_start(struct kv_aof *a) KV_MUST_CHECK;

@@ -30,11 +30,14 @@ struct kv_aof {
     char folder[KV_AOF_PATH];    /* of the log */
     char name[KV_MANIFEST_NAME]; /* appendfilename */
     struct kv_manifest manifest; /* as on disk; of the main thread, then of whoever rewrites */
-    struct kv_rdb_kept kept;     /* of the base that was loaded */
     pthread_t thread, sync_thread;
     bool can_rewrite; /* somebody can make a base */
     bool running;     /* both threads; changes in KV_MODE_STOP */
     struct kv_stream_reader *reader;
+    /* Manifest and files change under it: a rewrite against starting and stopping. No kv_mutex,
+     * since its holder waits for the disk; who takes it may, too. */
+    pthread_mutex_t files;
+    uint64_t starts; /* how often the log began: a rewrite belongs to one of them */
 
     /* options that the thread reads */
     atomic_uint fsync;                    /* enum kv_appendfsync */
@@ -69,7 +72,8 @@ struct kv_aof {
     /* of whoever rewrites; statistics */
     char base_path[KV_AOF_PATH];
     uint64_t switch_offset;
-    uint64_t switch_seq; /* number of the incr file that goes on; 0: it is not listed yet */
+    uint64_t switch_seq;    /* number of the incr file that goes on; 0: it is not listed yet */
+    uint64_t rewrite_start; /* value of `starts` when it began */
     bool switched;
     atomic_bool rewrite_ok;
     _Atomic(int64_t) rewrite_start_ms, last_rewrite_s, next_rewrite_ms;

@@ -105,6 +105,11 @@ static bool show_progress(void *arg, const struct kv_rdb_load *l, uint64_t offse
     return true;
 }
 
+struct kv_rdb_kept *kv_saver_kept(struct kv_saver *s)
+{
+    return &s->kept;
+}
+
 enum kv_err kv_saver_load(struct kv_saver *s)
 {
     const struct kv_options *o = kv_engine_options(s->engine);

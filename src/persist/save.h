@@ -25,6 +25,9 @@ void kv_saver_destroy(struct kv_saver *s);
  * Other failures are logged with the file's fault; the keyspace holds what was read before it. */
 enum kv_err kv_saver_load(struct kv_saver *s) KV_MUST_CHECK;
 
+/* What a loaded file holds for others (functions); files that are written hold it again. */
+struct kv_rdb_kept *kv_saver_kept(struct kv_saver *s);
+
 /* [alone] SAVE, now and whole. KV_ERR_AGAIN: a saving goes on. KV_ERR_IO is logged. */
 enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v) KV_MUST_CHECK;
 

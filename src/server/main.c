@@ -122,7 +122,7 @@ static enum kv_err open_sockets(struct kv_engine *e)
 static enum kv_err load(struct kv_aof *log, struct kv_saver *saver, const struct kv_options *o)
 {
     if (o->appendonly) {
-        enum kv_err err = kv_aof_load(log);
+        enum kv_err err = kv_aof_load(log, kv_saver_kept(saver));
         return err == KV_OK ? kv_aof_start(log) : err;
     }
     enum kv_err err = kv_saver_load(saver);

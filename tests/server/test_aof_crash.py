@@ -2,7 +2,7 @@
 """Servers that are killed while several connections write and read, and started again.
 
 Writers count upwards, each on a key of its own; readers note the highest value that they have seen of
-each; transfers move amounts between accounts in transactions. After each kill the next start must
+each; transfers move amounts between accounts in transactions; the log is rewritten all the time. After each kill the next start must
 have, with `always`, every value that was acknowledged or read; with `everysec` every value that was
 acknowledged more than a second before; and no account may have got what another has not lost.
 
@@ -41,7 +41,8 @@ class Load:
         self.read = [0] * WRITERS
         self.threads = [threading.Thread(target=self.until_gone, args=(server, run, n, seed))
                         for run, count in ((self.write, WRITERS), (self.look, 2),
-                                           (self.transfer, 2)) for n in range(count)]
+                                           (self.transfer, 2), (self.rewrite, 1))
+                        for n in range(count)]
         for thread in self.threads:
             thread.start()
 
@@ -79,6 +80,10 @@ class Load:
             raw.send_cmd(*words)
         for _ in range(4):
             raw.read()
+
+    def rewrite(self, raw, _number, rng):
+        raw.cmd("BGREWRITEAOF")
+        time.sleep(rng.uniform(0, 0.1))
 
     def join(self):
         for thread in self.threads:

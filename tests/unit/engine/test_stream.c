@@ -344,6 +344,96 @@ START_TEST(workers_write_side_by_side)
 }
 END_TEST
 
+START_TEST(a_reader_stops_where_it_is_told)
+{
+    open_reader(1, 64 * 1024);
+    struct kv_client *c = client_new();
+    assert_reply(c, "set a 1", "+OK\r\n");
+    uint64_t place = kv_stream_stop_here(reader);
+    ck_assert_uint_eq(place, kv_stream_tail(engine));
+    ck_assert(!kv_stream_stopped(reader));
+    assert_reply(c, "set b 2", "+OK\r\n");
+    ck_assert_str_eq(words_of_stream(reader), "SELECT 0;set a 1;");
+    ck_assert(kv_stream_stopped(reader));
+    ck_assert_str_eq(words_of_stream(reader), "");
+    kv_stream_go_on(reader);
+    ck_assert_str_eq(words_of_stream(reader), "SELECT 0;set b 2;");
+    kv_client_destroy(c);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_lapsed_reader_goes_on_at_a_new_place)
+{
+    open_reader(1, 64 * 1024);
+    struct kv_client *c = client_new();
+    struct kv_slice words[2] = {KV_SLICE("DEL"), {NULL, 60 * 1024}};
+    char *key = kv_mem_zalloc(words[1].len, KV_MEM_OTHER);
+    words[1].ptr = key;
+    /* What nobody has promised room for, as a slice of expiry that meets very long keys. */
+    for (int i = 0; i < 3; i++) {
+        kv_stream_add(w0, 0, words, 2);
+        kv_stream_publish(w0);
+    }
+    ck_assert(kv_stream_lapsed(reader));
+    ck_assert_str_eq(read_stream(reader), "");
+    (void)kv_stream_stop_here(reader);
+    ck_assert(!kv_stream_lapsed(reader));
+    ck_assert(kv_stream_stopped(reader));
+    kv_stream_go_on(reader);
+    assert_reply(c, "set a 1", "+OK\r\n");
+    ck_assert_str_eq(words_of_stream(reader), "SELECT 0;set a 1;");
+    kv_mem_free(key, words[1].len, KV_MEM_OTHER);
+    kv_client_destroy(c);
+    teardown();
+}
+END_TEST
+
+static atomic_uint naps;
+
+static void *sleep_and_read(void *arg)
+{
+    uint64_t *until = arg;
+    char bytes[256];
+    while (kv_stream_offset(reader) < *until) {
+        kv_stream_wait(reader, 60000);
+        atomic_fetch_add(&naps, 1);
+        while (kv_stream_read(reader, bytes, sizeof(bytes)) > 0)
+            continue;
+    }
+    kv_mem_thread_exit();
+    return NULL;
+}
+
+/* A wake-up that is lost would cost a minute each. */
+START_TEST(a_sleeping_reader_hears_of_every_round)
+{
+    open_reader(1, 64 * 1024);
+    struct kv_client *c = client_new();
+    pthread_t thread;
+    assert_reply(c, "set a 1", "+OK\r\n");
+    uint64_t line = kv_stream_tail(engine) - strlen("*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n");
+    int rounds = UNIT_ROUNDS(5000);
+    uint64_t until = kv_stream_tail(engine) + (uint64_t)rounds * line;
+    poll_worker(w0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, sleep_and_read, &until), 0);
+    for (int i = 0; i < rounds; i++) {
+        assert_reply(c, "set a 1", "+OK\r\n");
+        poll_worker(w0);
+    }
+    pthread_join(thread, NULL);
+    uint64_t before = kv_clock_mono_ns();
+    kv_stream_wake(reader);
+    kv_stream_wait(reader, 60000);
+    kv_stream_wait(reader, 5);
+    uint64_t took_ms = (kv_clock_mono_ns() - before) / 1000000;
+    ck_assert_uint_ge(took_ms, 4);
+    ck_assert_uint_lt(took_ms, 30000);
+    kv_client_destroy(c);
+    teardown();
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -360,5 +450,8 @@ int main(void)
     unit_add(&u, a_long_command_makes_the_ring_grow);
     unit_add(&u, the_ring_wraps_around);
     unit_add(&u, workers_write_side_by_side);
+    unit_add(&u, a_reader_stops_where_it_is_told);
+    unit_add(&u, a_lapsed_reader_goes_on_at_a_new_place);
+    unit_add(&u, a_sleeping_reader_hears_of_every_round);
     return unit_run(&u);
 }
