@@ -79,7 +79,7 @@ void kv_cmd_blmpop(struct kv_call *call)
     enum kv_list_end end;
     uint64_t count;
     int64_t timeout_ms;
-    if (!timeout_of(call, 1, &timeout_ms) || !kv_cmd_list_mpop_options(call, 2, &end, &count))
+    if (!kv_cmd_list_mpop_options(call, 2, &end, &count) || !timeout_of(call, 1, &timeout_ms))
         return;
     if (!kv_cmd_list_pop_first(call, call->keys, call->key_count, end, count))
         wait_for_lists(call, call->key_count, timeout_ms, true);

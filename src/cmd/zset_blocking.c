@@ -77,7 +77,7 @@ void kv_cmd_bzmpop(struct kv_call *call)
     bool max = false, failed = false;
     uint64_t count;
     int64_t timeout_ms;
-    if (!timeout_of(call, 1, &timeout_ms) || !kv_zset_mpop_options(call, 2, &max, &count))
+    if (!kv_zset_mpop_options(call, 2, &max, &count) || !timeout_of(call, 1, &timeout_ms))
         return;
     for (int i = 0; i < call->key_count; i++)
         if (kv_zset_mpop_from(call, i, max, count, &failed) || failed)

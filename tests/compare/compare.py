@@ -281,7 +281,7 @@ class Comparison:
     def problem(self, sequence, resp, pipelined):
         """The difference as text, or None."""
         try:
-            self.run(sequence, resp, pipelined)
+            self.run([(name, patience(line)) for name, line in sequence], resp, pipelined)
         except Difference as difference:
             return str(difference)
         return None
@@ -302,6 +302,28 @@ class Comparison:
                 break
             step //= 2
         return sequence
+
+
+# Where blocking commands have their time.
+TIMEOUT_PLACES = {b"blpop": -1, b"brpop": -1, b"bzpopmin": -1, b"bzpopmax": -1, b"blmove": 5,
+                  b"blmovem": 5, b"brpoplpush": 3, b"blmpop": 1, b"bzmpop": 1}
+
+
+def patience(line):
+    """The line with a short time in the place of one that would block for long, or for ever."""
+    place = TIMEOUT_PLACES.get(line[0].lower()) if line else None
+    if place is None or not 1 < len(line) > place:
+        return line
+    try:
+        text = line[place].decode().lower()
+        seconds = float.fromhex(text) if "x" in text else float(text)
+    except (UnicodeDecodeError, ValueError, OverflowError):
+        return line
+    if seconds != 0 and (seconds < 0.05 or seconds > 1e15 or seconds != seconds):
+        return line
+    line = list(line)
+    line[place] = b"0.01"
+    return line
 
 
 def known_commands(table, reference, differences):

@@ -66,7 +66,7 @@ def test_every_command_alone(setting):
         lines = [(command.id, generator.line(command)) for _ in range(40)]
         sequence = [step for line in lines for step in fill + [line]]
         problem = comparison.problem(sequence, 2, True)
-        assert problem is None, problem
+        assert problem is None, "%s: %s" % (command.id, problem)
 
 
 @pytest.mark.timeout(120 * TIME_SCALE)
@@ -80,7 +80,7 @@ def test_wrong_number_of_arguments(setting):
         words = [word.encode() for word in command.words]
         sequence = [(command.id, words + [b"90000"] * count) for count in range(7)]
         problem = comparison.problem(sequence, 2, True)
-        assert problem is None, problem
+        assert problem is None, "%s: %s" % (command.id, problem)
 
 
 def test_shrinking_finds_the_culprit(setting):
