@@ -177,7 +177,7 @@ class Comparison:
 
     def run(self, sequence, resp=2, pipelined=True):
         """Raises Difference when the servers part anywhere in the sequence."""
-        self.sorts = any(name.startswith("sort") for name, _ in sequence)
+        self.sorts = any(name in ("sort", "sort_ro") for name, _ in sequence)
         with self.kvik.raw() as ours, self.reference.raw() as theirs:
             for conn in (ours, theirs):
                 conn.cmd("FLUSHALL")
