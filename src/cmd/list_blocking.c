@@ -11,13 +11,6 @@
 #include "cmd/list_priv.h"
 #include "engine/blocking.h"
 
-/* The time to wait; a command that is being served has been checked before. False: an error. */
-static bool timeout_of(struct kv_call *call, int arg, int64_t *timeout_ms)
-{
-    *timeout_ms = 0;
-    return kv_call_serves(call) || kv_call_timeout(call, arg, timeout_ms);
-}
-
 static void wait_for_lists(struct kv_call *call, int count, int64_t timeout_ms, bool null_array)
 {
     if (kv_call_wait(call, KV_TYPE_LIST, count, timeout_ms))
@@ -58,7 +51,7 @@ static bool pop_one(struct kv_call *call, enum kv_list_end end)
 static void blocking_pop(struct kv_call *call, enum kv_list_end end)
 {
     int64_t timeout_ms;
-    if (timeout_of(call, call->argc - 1, &timeout_ms) && !pop_one(call, end))
+    if (kv_call_wait_time(call, call->argc - 1, &timeout_ms) && !pop_one(call, end))
         wait_for_lists(call, call->key_count, timeout_ms, true);
 }
 
@@ -79,7 +72,8 @@ void kv_cmd_blmpop(struct kv_call *call)
     enum kv_list_end end;
     uint64_t count;
     int64_t timeout_ms;
-    if (!kv_cmd_list_mpop_options(call, 2, &end, &count) || !timeout_of(call, 1, &timeout_ms))
+    if (!kv_cmd_list_mpop_options(call, 2, &end, &count) ||
+        !kv_call_wait_time(call, 1, &timeout_ms))
         return;
     if (!kv_cmd_list_pop_first(call, call->keys, call->key_count, end, count))
         wait_for_lists(call, call->key_count, timeout_ms, true);
@@ -104,7 +98,7 @@ void kv_cmd_blmove(struct kv_call *call)
 {
     struct kv_move_options move;
     int64_t timeout_ms;
-    if (!kv_cmd_list_move_words(call, &move) || !timeout_of(call, 5, &timeout_ms))
+    if (!kv_cmd_list_move_words(call, &move) || !kv_call_wait_time(call, 5, &timeout_ms))
         return;
     if (!kv_cmd_list_move(call, &move))
         wait_for_lists(call, 1, timeout_ms, false);
@@ -118,7 +112,7 @@ void kv_cmd_brpoplpush(struct kv_call *call)
     struct kv_move_options move = {
         .from = KV_LIST_TAIL, .to = KV_LIST_HEAD, .count = 1, .reversed = true};
     int64_t timeout_ms;
-    if (!timeout_of(call, 3, &timeout_ms))
+    if (!kv_call_wait_time(call, 3, &timeout_ms))
         return;
     if (!kv_cmd_list_move(call, &move))
         wait_for_lists(call, 1, timeout_ms, false);
@@ -131,7 +125,7 @@ void kv_cmd_blmovem(struct kv_call *call)
 {
     struct kv_move_options move;
     int64_t timeout_ms;
-    if (!kv_cmd_list_move_words(call, &move) || !timeout_of(call, 5, &timeout_ms) ||
+    if (!kv_cmd_list_move_words(call, &move) || !kv_call_wait_time(call, 5, &timeout_ms) ||
         !kv_cmd_list_move_options(call, 6, &move))
         return;
     if (!kv_cmd_list_move(call, &move)) {

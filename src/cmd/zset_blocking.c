@@ -12,13 +12,6 @@
 #include "cmd/zset_priv.h"
 #include "engine/blocking.h"
 
-/* The time to wait; a command that is being served has been checked before. False: an error. */
-static bool timeout_of(struct kv_call *call, int arg, int64_t *timeout_ms)
-{
-    *timeout_ms = 0;
-    return kv_call_serves(call) || kv_call_timeout(call, arg, timeout_ms);
-}
-
 static void wait_for_zsets(struct kv_call *call, int64_t timeout_ms)
 {
     if (!kv_call_wait(call, KV_TYPE_ZSET, call->key_count, timeout_ms))
@@ -56,7 +49,7 @@ static bool pop_one(struct kv_call *call, bool max)
 static void blocking_pop(struct kv_call *call, bool max)
 {
     int64_t timeout_ms;
-    if (timeout_of(call, call->argc - 1, &timeout_ms) && !pop_one(call, max))
+    if (kv_call_wait_time(call, call->argc - 1, &timeout_ms) && !pop_one(call, max))
         wait_for_zsets(call, timeout_ms);
 }
 
@@ -77,7 +70,7 @@ void kv_cmd_bzmpop(struct kv_call *call)
     bool max = false, failed = false;
     uint64_t count;
     int64_t timeout_ms;
-    if (!kv_zset_mpop_options(call, 2, &max, &count) || !timeout_of(call, 1, &timeout_ms))
+    if (!kv_zset_mpop_options(call, 2, &max, &count) || !kv_call_wait_time(call, 1, &timeout_ms))
         return;
     for (int i = 0; i < call->key_count; i++)
         if (kv_zset_mpop_from(call, i, max, count, &failed) || failed)

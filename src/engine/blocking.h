@@ -53,6 +53,14 @@ KV_INLINE bool kv_call_serves(const struct kv_call *call)
     return call->flags & KV_CALL_SERVES;
 }
 
+/* The time to wait, for a command that may be run again for a waiting client: then it was checked
+ * before and is not looked at. */
+KV_INLINE bool kv_call_wait_time(struct kv_call *call, int arg, int64_t *timeout_ms)
+{
+    *timeout_ms = 0;
+    return kv_call_serves(call) || kv_call_timeout(call, arg, timeout_ms);
+}
+
 /* CLIENT UNBLOCK [KV_MODE_STOP]: ends the wait of a client as by its timeout, or with the error
  * UNBLOCKED. False: it does not wait, or is being served. */
 bool kv_client_unblock(struct kv_client *c, bool with_error);

@@ -307,6 +307,9 @@ static void on_poll(struct uring_loop *l, const struct io_uring_cqe *c)
     if (KV_UNLIKELY(!s->current || c->res == -ECANCELED))
         return;
     uint8_t ready = events_of(c->res);
+    /* Asked for with reading as well, for the shortcut's sake alone. */
+    if (!(s->interest & KV_IO_END))
+        ready &= (uint8_t)~KV_IO_END;
     if (ready == 0)
         return;
     if (s->ready == 0) {
