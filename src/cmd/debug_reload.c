@@ -4,8 +4,9 @@
  * that what was saved is what is loaded. NOSAVE loads a file that is there, NOFLUSH leaves the
  * keyspace, MERGE lets keys of the file replace others.
  *
- * What the file held besides keys (functions, modules' data) is kept in a static from one reload to
- * the next, so that it is saved again; it is touched in KV_MODE_STOP alone.
+ * What the file holds besides keys (functions, modules' data) is the saver's; without one (library
+ * use) it is dropped. A saving that goes on in the background is given up first: it would write the
+ * same file.
  *
  * When loading fails the keyspace has what was read before the fault; the log has its offset.
  */
@@ -15,18 +16,24 @@
 #include "cmd/debug_priv.h"
 #include "engine/engine.h"
 #include "engine/snapshot.h"
-#include "persist/rdb_file.h"
+#include "persist/save.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-static struct kv_rdb_kept kept;
+static struct kv_rdb_kept *kept_of(const struct kv_options *options)
+{
+    return options->saver != NULL ? kv_saver_kept(options->saver) : NULL;
+}
 
 static bool save(struct kv_call *call, const struct kv_options *options)
 {
     int error;
     struct kv_rdb_save_options o = {
-        .kept = &kept, .compress = options->rdb_compression, .checksums = options->rdb_checksum};
+        .kept = kept_of(options),
+        .compress = options->rdb_compression,
+        .checksums = options->rdb_checksum,
+    };
     o.notes.saved_at = kv_clock_wall_ms() / 1000;
     o.notes.used_bytes = (uint64_t)kv_mem_used_total();
     enum kv_err err = kv_rdb_save_path(options->dbfilename, &call->view, &o, &error);
@@ -39,17 +46,18 @@ static bool save(struct kv_call *call, const struct kv_options *options)
 
 static void empty_keyspace(struct kv_call *call)
 {
-    kv_snapshot_spoil(call->engine); /* what it has not seen yet goes now */
+    kv_snapshot_spoil(call->engine); /* without a saver there may still be one */
     struct kv_store_garbage *garbage = kv_store_flush(&call->view, UINT32_MAX);
     if (garbage != NULL)
         kv_store_garbage_free(garbage);
-    kv_rdb_kept_release(&kept);
+    if (kept_of(kv_engine_options(call->engine)) != NULL)
+        kv_rdb_kept_release(kept_of(kv_engine_options(call->engine)));
 }
 
 static bool load(struct kv_call *call, const struct kv_options *options, bool merge)
 {
     struct kv_rdb_reader r;
-    struct kv_rdb_load l = {.merge = merge, .kept = &kept};
+    struct kv_rdb_load l = {.merge = merge, .kept = kept_of(options)};
     int fd;
     if (kv_file_open(options->dbfilename, O_RDONLY, 0, &fd) != KV_OK) {
         kv_log(KV_LOG_WARNING, "Opening %s failed: %s", options->dbfilename, strerror(errno));
@@ -90,6 +98,8 @@ void kv_debug_reload(struct kv_call *call)
             return;
         }
     }
+    if (options->saver != NULL)
+        kv_saver_abandon(options->saver);
     if (first_save && !save(call, options))
         return;
     if (flush)
