@@ -24,6 +24,7 @@ struct kv_rewriter {
     atomic_bool busy;
     atomic_bool scheduled;
     atomic_bool beginning; /* the background thread is at work */
+    bool commands;         /* what the base consists of; written at the moment */
     char base[KV_AOF_PATH];
 };
 
@@ -52,7 +53,7 @@ static void finish(void *arg, enum kv_err err)
 {
     struct kv_rewriter *r = arg;
     if (err == KV_OK)
-        err = kv_aof_rewrite_commit(r->log, "rdb");
+        err = kv_aof_rewrite_commit(r->log, r->commands ? "aof" : "rdb");
     else
         kv_aof_rewrite_abort(r->log);
     if (err != KV_OK)
@@ -60,10 +61,24 @@ static void finish(void *arg, enum kv_err err)
     atomic_store(&r->busy, false);
 }
 
+/* A base of commands was asked for, and can hold all there is. */
+static bool wants_commands(struct kv_rewriter *r)
+{
+    const struct kv_rdb_kept *kept = kv_saver_kept(r->saver);
+    if (kv_engine_options(r->engine)->aof_use_rdb_preamble)
+        return false;
+    if (kept->before.len == 0 && kept->behind.len == 0)
+        return true;
+    kv_log(KV_LOG_NOTICE, "The base of the append-only log is written in the RDB format, since it "
+                          "holds functions or modules' data, which are no commands here");
+    return false;
+}
+
 static void moment(void *arg)
 {
     struct kv_rewriter *r = arg;
     struct kv_save_job job = {.path = r->base, .aof_base = true, .finish = finish, .arg = r};
+    r->commands = job.commands = wants_commands(r);
     enum kv_err err = kv_saver_start(r->saver, &job);
     if (err == KV_OK) {
         kv_aof_rewrite_switch(r->log);

@@ -23,6 +23,7 @@
 #include "engine/alone.h"
 #include "engine/commit.h"
 #include "engine/snapshot.h"
+#include "persist/aof_base.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -204,7 +205,10 @@ static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
 {
     struct kv_saver *s = arg;
     struct kv_rdb_writer *w = &s->writers[worker];
-    kv_rdb_put_entry(w, v, e, s->flags);
+    if (s->job.commands)
+        kv_aof_put_entry(w, e);
+    else
+        kv_rdb_put_entry(w, v, e, s->flags);
     struct kv_slice bytes = kv_rdb_writer_bytes(w);
     if (w->err != KV_OK || !kv_snapshot_room(b, bytes.len))
         return false;
@@ -225,9 +229,12 @@ static void fail(struct kv_saver *s, enum kv_err err, int error)
     kv_snapshot_fail(s->engine);
 }
 
-static void put_buffer(struct kv_rdb_writer *w, const struct kv_snapshot_buffer *b, uint32_t *db)
+static void put_buffer(const struct kv_saver *s, struct kv_rdb_writer *w,
+                       const struct kv_snapshot_buffer *b, uint32_t *db)
 {
-    if (*db != b->db)
+    if (*db != b->db && s->job.commands)
+        kv_aof_put_database(w, b->db);
+    else if (*db != b->db)
         kv_rdb_put_database(w, b->db, b->keys, 0);
     *db = b->db;
     kv_rdb_put(w, b->bytes, b->len);
@@ -242,7 +249,7 @@ static void write_buffers(struct kv_saver *s, struct kv_rdb_writer *w)
     bool failed;
     while ((b = kv_snapshot_take(s->engine, &failed)) != NULL) {
         if (!failed && s->result == KV_OK) {
-            put_buffer(w, b, &db);
+            put_buffer(s, w, b, &db);
             if (w->err != KV_OK)
                 fail(s, w->err, w->error);
             else if (kv_rdb_writer_offset(w) - synced > SYNC_BYTES) {
@@ -264,13 +271,15 @@ static void write_file(struct kv_saver *s, int fd)
     struct kv_rdb_writer w;
     struct kv_rdb_notes notes = notes_of(s, s->job.aof_base);
     kv_rdb_writer_init_fd(&w, fd);
-    w.checksums = s->checksums;
-    kv_rdb_put_head(&w, &notes, &s->kept);
+    w.checksums = s->checksums && !s->job.commands;
+    if (!s->job.commands)
+        kv_rdb_put_head(&w, &notes, &s->kept);
     write_buffers(s, &w);
     for (uint32_t i = 0; i < s->writer_count; i++)
         w.version = KV_MAX(w.version, s->writers[i].version);
     if (s->result == KV_OK) {
-        kv_rdb_put_tail(&w, &s->kept);
+        if (!s->job.commands)
+            kv_rdb_put_tail(&w, &s->kept);
         if (kv_rdb_writer_flush(&w) != KV_OK)
             fail(s, w.err, w.error);
         else if (kv_file_sync(fd) != KV_OK)

@@ -35,6 +35,7 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v) KV_MUST_CHECK;
 struct kv_save_job {
     const char *path; /* copied */
     bool aof_base;    /* of an append-only log, else `dbfilename` */
+    bool commands;    /* it consists of commands (aof_base.h), else it is an RDB file */
     /* Called when it is over, on the thread that wrote; NULL: nobody asks. */
     void (*finish)(void *arg, enum kv_err err);
     void *arg;
