@@ -10,7 +10,7 @@
 
 .PHONY: test test-matrix test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
-        fuzz-program bench bench-types bench-evict bench-frag bench-build bench-io soak coverage
+        fuzz-program bench bench-types bench-persist bench-evict bench-frag bench-build bench-io soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 # What is not linked into the training server has no profile.
@@ -131,6 +131,11 @@ bench:
 bench-types:
 	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
 	@$(PYTHON) tests/bench/datatypes.py $(ARGS)
+
+# Saving and loading beside redis-server. ARGS="--full": 5 million keys.
+bench-persist:
+	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
+	@$(PYTHON) tests/bench/persist.py $(ARGS)
 
 # Hit rates of the eviction policies, beside redis-server's.
 bench-evict:
