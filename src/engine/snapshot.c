@@ -56,8 +56,17 @@ static struct kv_snapshot_buffer *create_buffer(uint32_t db)
 
 void kv_snapshot_free(struct kv_snapshot_buffer *b)
 {
-    if (b != NULL)
-        kv_mem_free(b, sizeof(*b) + b->capacity, KV_MEM_SNAPSHOT);
+    if (b == NULL)
+        return;
+    if (b->string != NULL)
+        kv_bigstr_unref(b->string);
+    kv_mem_free(b, sizeof(*b) + b->capacity, KV_MEM_SNAPSHOT);
+}
+
+/* What a buffer keeps from being freed. */
+static uint64_t held_bytes(const struct kv_snapshot_buffer *b)
+{
+    return b->capacity + (b->string != NULL ? b->string->block_size : 0);
 }
 
 bool kv_snapshot_room(struct kv_snapshot_buffer **b, size_t more)
@@ -77,7 +86,7 @@ bool kv_snapshot_room(struct kv_snapshot_buffer **b, size_t more)
 
 static void put(struct kv_snapshot *s, struct kv_snapshot_buffer *b)
 {
-    uint64_t bytes = atomic_fetch_add(&s->buffered_bytes, b->capacity) + b->capacity;
+    uint64_t bytes = atomic_fetch_add(&s->buffered_bytes, held_bytes(b)) + held_bytes(b);
     uint64_t most = atomic_load(&s->buffered_max);
     while (bytes > most && !atomic_compare_exchange_weak(&s->buffered_max, &most, bytes))
         continue;
@@ -131,7 +140,7 @@ static void save_entry(struct kv_view *v, uint32_t db, const struct kv_entry *e)
     }
     b->keys++;
     atomic_fetch_add_explicit(&s->keys_done, 1, memory_order_relaxed);
-    if (b->len >= BUFFER_BYTES - BUFFER_BYTES / 8)
+    if (b->len >= BUFFER_BYTES - BUFFER_BYTES / 8 || b->string != NULL)
         put_own(w);
 }
 
@@ -296,7 +305,7 @@ struct kv_snapshot_buffer *kv_snapshot_take(struct kv_engine *e, bool *failed)
     }
     kv_mutex_unlock(&s->mutex);
     if (b != NULL)
-        atomic_fetch_sub(&s->buffered_bytes, b->capacity);
+        atomic_fetch_sub(&s->buffered_bytes, held_bytes(b));
     if (b == NULL || atomic_load(&s->buffered_bytes) <= s->ops.limit_bytes / 2)
         relieve(e);
     *failed = atomic_load(&s->failed);

@@ -26,6 +26,7 @@
 
 #include "base/lock.h"
 #include "store/snapshot.h"
+#include "value/bigstr.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -35,6 +36,8 @@ struct kv_worker;
 /* Bytes of entries of one database. */
 struct kv_snapshot_buffer {
     struct kv_snapshot_buffer *next;
+    struct kv_bigstr *string; /* the value that belongs behind the bytes, as a reference that goes
+                                 with the buffer; NULL: there is none */
     uint32_t db;
     uint64_t keys;   /* entries in it */
     size_t len;      /* bytes used */
@@ -45,7 +48,8 @@ struct kv_snapshot_buffer {
 struct kv_snapshot_ops {
     /* Appends an entry of v->db to *b, which grows through kv_snapshot_room. False: no memory; the
      * snapshot fails. Under the lock of the entry's shard; `worker` is the number of the worker
-     * whose thread it is. */
+     * whose thread it is. A large string need not be copied: (*b)->string may take a reference to
+     * it, and the taker turns it into bytes. */
     bool (*entry)(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
                   const struct kv_view *v, const struct kv_entry *e);
     void *arg;

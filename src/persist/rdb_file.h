@@ -61,6 +61,10 @@ void kv_rdb_put_database(struct kv_rdb_writer *w, uint32_t db, uint64_t keys, ui
 void kv_rdb_put_entry(struct kv_rdb_writer *w, const struct kv_view *v, const struct kv_entry *e,
                       uint32_t flags);
 
+/* All of it but the value. */
+void kv_rdb_put_entry_head(struct kv_rdb_writer *w, const struct kv_view *v,
+                           const struct kv_entry *e, uint32_t flags);
+
 /* The end, checksum (0 without checksums) and version included. Does not flush. */
 void kv_rdb_put_tail(struct kv_rdb_writer *w, const struct kv_rdb_kept *kept);
 

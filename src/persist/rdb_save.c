@@ -74,8 +74,8 @@ void kv_rdb_put_database(struct kv_rdb_writer *w, uint32_t db, uint64_t keys, ui
     kv_rdb_put_len(w, expires);
 }
 
-void kv_rdb_put_entry(struct kv_rdb_writer *w, const struct kv_view *v, const struct kv_entry *e,
-                      uint32_t flags)
+void kv_rdb_put_entry_head(struct kv_rdb_writer *w, const struct kv_view *v,
+                           const struct kv_entry *e, uint32_t flags)
 {
     uint8_t form = kv_rdb_form(e);
     w->version = KV_MAX(w->version, kv_rdb_form_version(form));
@@ -93,6 +93,12 @@ void kv_rdb_put_entry(struct kv_rdb_writer *w, const struct kv_view *v, const st
     }
     kv_rdb_put_byte(w, form);
     kv_rdb_put_string(w, kv_entry_key(e));
+}
+
+void kv_rdb_put_entry(struct kv_rdb_writer *w, const struct kv_view *v, const struct kv_entry *e,
+                      uint32_t flags)
+{
+    kv_rdb_put_entry_head(w, v, e, flags);
     kv_rdb_put_value(w, e);
 }
 

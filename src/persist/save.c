@@ -33,6 +33,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LARGE_BYTES ((size_t)64 << 10) /* longer strings are not copied by workers */
 #define SYNC_BYTES ((uint64_t)32 << 20)
 #define RETRY_SECONDS 5
 #define PROGRESS_BYTES ((uint64_t)64 << 20)
@@ -48,7 +49,7 @@ struct kv_saver {
     struct kv_save_job job;
     char path[PATH_MAX], temporary[PATH_MAX];
     uint32_t flags; /* enum kv_rdb_entry_flags */
-    bool checksums;
+    bool compress, checksums;
     pthread_t thread;
     atomic_bool finished;
     enum kv_err result;
@@ -200,13 +201,25 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
 
 /* --- in the background: the workers' part --- */
 
+/* The block of a string that the thread may turn into bytes itself, or NULL. */
+static struct kv_bigstr *large_string(const struct kv_saver *s, const struct kv_entry *e)
+{
+    if (s->job.commands || kv_entry_type(e) != KV_TYPE_STRING)
+        return NULL;
+    struct kv_bigstr *string = kv_entry_bigstr(e);
+    return string != NULL && string->len > LARGE_BYTES ? string : NULL;
+}
+
 static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
                       const struct kv_view *v, const struct kv_entry *e)
 {
     struct kv_saver *s = arg;
     struct kv_rdb_writer *w = &s->writers[worker];
+    struct kv_bigstr *string = large_string(s, e);
     if (s->job.commands)
         kv_aof_put_entry(w, e);
+    else if (string != NULL)
+        kv_rdb_put_entry_head(w, v, e, s->flags);
     else
         kv_rdb_put_entry(w, v, e, s->flags);
     struct kv_slice bytes = kv_rdb_writer_bytes(w);
@@ -215,6 +228,10 @@ static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
     memcpy((*b)->bytes + (*b)->len, bytes.ptr, bytes.len);
     (*b)->len += bytes.len;
     kv_rdb_writer_clear(w);
+    if (string != NULL) {
+        kv_bigstr_ref(string);
+        (*b)->string = string;
+    }
     return true;
 }
 
@@ -238,6 +255,8 @@ static void put_buffer(const struct kv_saver *s, struct kv_rdb_writer *w,
         kv_rdb_put_database(w, b->db, b->keys, 0);
     *db = b->db;
     kv_rdb_put(w, b->bytes, b->len);
+    if (b->string != NULL)
+        kv_rdb_put_string(w, kv_slice(b->string->data, b->string->len));
 }
 
 /* Takes all buffers; writes them as long as nothing has failed. */
@@ -271,6 +290,7 @@ static void write_file(struct kv_saver *s, int fd)
     struct kv_rdb_writer w;
     struct kv_rdb_notes notes = notes_of(s, s->job.aof_base);
     kv_rdb_writer_init_fd(&w, fd);
+    w.compress = s->compress;
     w.checksums = s->checksums && !s->job.commands;
     if (!s->job.commands)
         kv_rdb_put_head(&w, &notes, &s->kept);
@@ -346,6 +366,7 @@ enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
         return KV_ERR_IO;
     s->job = *job;
     s->flags = entry_flags(o);
+    s->compress = o->rdb_compression;
     s->checksums = o->rdb_checksum;
     for (uint32_t i = 0; i < s->writer_count; i++)
         s->writers[i].compress = o->rdb_compression;
