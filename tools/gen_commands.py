@@ -33,7 +33,7 @@ DERIVED = ["read", "write", "pubsub", "admin", "fast", "slow", "blocking"]
 KEY_FLAGS = """RO RW OW RM access update insert delete not_key incomplete
     variable_flags""".split()
 MODES = ["free", "keys", "shards", "alone", "stop"]
-GROUPS = """bitmap connection generic geo hash hyperloglog list server set sorted-set string
+GROUPS = """bitmap connection generic geo hash hyperloglog list pubsub server set sorted-set string
     transactions""".split()
 REPLIES = ["ok", "status", "int", "bulk", "null", "array", "map", "set", "verbatim", "none", "any"]
 ARGUMENT_TYPES = """string integer double key pattern unix-time pure-token oneof block""".split()
@@ -89,7 +89,8 @@ def check_words(where, words, allowed, what):
 def check_key(where, key):
     check_fields(where, key, KEY_FIELDS)
     check_words(where, key["flags"], KEY_FLAGS, "key flags")
-    demand(len(LEVELS & set(key["flags"])) == 1, where, "a key needs one of RO, RW, OW, RM")
+    demand(len(LEVELS & set(key["flags"])) == (0 if "not_key" in key["flags"] else 1), where,
+           "a key needs one of RO, RW, OW, RM, and what is no key none of them")
     begin, find = key["begin"], key["find"]
     if begin == {"unknown": True} and set(find) == {"unknown"}:
         demand(type(find["unknown"]) is str, where, "unknown keys are found by a function or ''")

@@ -127,14 +127,15 @@ void kv_info_clients(struct kv_engine *e, struct kv_text *out)
     kv_text_printf(out,
                    "blocked_clients:%llu\r\n"
                    "tracking_clients:0\r\n"
-                   "pubsub_clients:0\r\n"
+                   "pubsub_clients:%llu\r\n"
                    "watching_clients:%llu\r\n"
                    "clients_in_timeout_table:%llu\r\n"
                    "total_watched_keys:%llu\r\n"
                    "total_blocking_keys:%llu\r\n"
                    "total_blocking_keys_on_nokey:0\r\n",
-                   (unsigned long long)counts.blocked, (unsigned long long)counts.watching,
-                   (unsigned long long)counts.timed,
+                   (unsigned long long)counts.blocked,
+                   (unsigned long long)KV_ENGINE_STAT(e, pubsub_clients),
+                   (unsigned long long)counts.watching, (unsigned long long)counts.timed,
                    (unsigned long long)kv_store_watched_keys(kv_engine_store(e)),
                    (unsigned long long)kv_store_waited_keys(kv_engine_store(e)));
 }

@@ -10,6 +10,7 @@
  * Threads: KV_MODE_STOP.
  */
 #include "admin/info_priv.h"
+#include "engine/pubsub.h"
 
 static void write_count(struct kv_text *out, const char *name, uint64_t value)
 {
@@ -68,10 +69,10 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
     write_count(out, "current_eviction_exceeded_time", exceeded_now_ms);
     write_count(out, "keyspace_hits", KV_STORE_STAT(e, hits));
     write_count(out, "keyspace_misses", KV_STORE_STAT(e, misses));
-    kv_info_fixed(out, "pubsub_channels:0\n"
-                       "pubsub_patterns:0\n"
-                       "pubsubshard_channels:0\n"
-                       "latest_fork_usec:0\n"
+    write_count(out, "pubsub_channels", kv_pubsub_channel_count(e, KV_CHANNEL_PLAIN));
+    write_count(out, "pubsub_patterns", kv_pubsub_channel_count(e, KV_CHANNEL_PATTERN));
+    write_count(out, "pubsubshard_channels", kv_pubsub_channel_count(e, KV_CHANNEL_SHARD));
+    kv_info_fixed(out, "latest_fork_usec:0\n"
                        "total_forks:0\n"
                        "migrate_cached_sockets:0\n"
                        "slave_expires_tracked_keys:0\n");

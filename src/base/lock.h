@@ -12,6 +12,8 @@ enum kv_lock_rank {
     KV_RANK_SHARD_WAIT = 20, /* a shard's list of parked connections */
     KV_RANK_STREAM = 30,     /* readers of the change stream */
     KV_RANK_SNAPSHOT = 35,   /* buffers of a snapshot */
+    KV_RANK_CHANNEL = 36,    /* channels that share a lock; ranks after shard locks */
+    KV_RANK_PATTERN = 37,    /* all patterns */
     KV_RANK_BACKGROUND = 40, /* queue of the background thread */
     KV_RANK_SLOWLOG = 50,
     KV_RANK_MEM = 60,       /* list of memory slots */

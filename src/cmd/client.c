@@ -11,9 +11,9 @@
  * so other workers' clients may be read and told to close. INFO reads only its own connection and
  * therefore stops nobody. A client that kills itself gets its reply first.
  *
- * Fields of a line that Kvik has no counterpart for are constant: subscriptions 0, redir -1 (no
- * tracking), argv-mem 0 (arguments are slices of qbuf). rbs and obl describe the first chunk of
- * output, oll and omem what lies beyond it; io-thread is the number of the worker.
+ * Fields of a line that Kvik has no counterpart for are constant: redir -1 (no tracking), argv-mem
+ * 0 (arguments are slices of qbuf). rbs and obl describe the first chunk of output, oll and omem
+ * what lies beyond it; io-thread is the number of the worker.
  */
 #include "engine/client.h"
 #include "base/assert.h"
@@ -24,6 +24,7 @@
 #include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/engine.h"
+#include "engine/pubsub.h"
 #include <limits.h>
 
 /* --- one line --- */
@@ -38,11 +39,13 @@ static const struct {
     {KV_CLIENT_NO_TOUCH, 'T'},
 };
 
-#define FLAG_TEXT_MAX (KV_ARRAY_LEN(flag_letters) + 1)
+#define FLAG_TEXT_MAX (KV_ARRAY_LEN(flag_letters) + 2)
 
 static void flags_text(const struct kv_client *c, char out[FLAG_TEXT_MAX])
 {
     size_t len = 0;
+    if (c->subscriber != NULL)
+        out[len++] = 'P';
     for (size_t i = 0; i < KV_ARRAY_LEN(flag_letters); i++) {
         if (c->flags & flag_letters[i].flag)
             out[len++] = flag_letters[i].letter;
@@ -76,7 +79,9 @@ static void line_identity(struct kv_text *t, const struct kv_client *c, int64_t 
                    c->io.fd, text_or_empty(c->name),
                    (long long)KV_MAX((now_ms - c->created_ms) / 1000, (int64_t)0),
                    (long long)KV_MAX((now_ms - c->active_ms) / 1000, (int64_t)0), flags, c->db);
-    kv_text_printf(t, " sub=0 psub=0 ssub=0 multi=%d watch=%d", kv_client_multi_length(c),
+    kv_text_printf(t, " sub=%u psub=%u ssub=%u multi=%d watch=%d",
+                   kv_pubsub_count(c, KV_CHANNEL_PLAIN), kv_pubsub_count(c, KV_CHANNEL_PATTERN),
+                   kv_pubsub_count(c, KV_CHANNEL_SHARD), kv_client_multi_length(c),
                    kv_client_watch_count(c));
 }
 
@@ -149,11 +154,11 @@ static bool fits_id(const struct filter *f, const struct kv_client *c, int64_t n
     return false;
 }
 
-/* Every connection is a normal one: there are neither replicas nor subscribers. */
+/* A connection is a normal one or a subscriber: there are no replicas. */
 static bool fits_type(const struct filter *f, const struct kv_client *c, int64_t now_ms)
 {
-    (void)c, (void)now_ms;
-    return kv_slice_is(f->text, "normal");
+    (void)now_ms;
+    return kv_slice_is(f->text, c->subscriber != NULL ? "pubsub" : "normal");
 }
 
 static bool fits_user(const struct filter *f, const struct kv_client *c, int64_t now_ms)

@@ -21,6 +21,7 @@
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
+#include "engine/pubsub.h"
 
 static bool password_equal(struct kv_slice given, const char *password)
 {
@@ -149,10 +150,20 @@ void kv_cmd_hello(struct kv_call *call)
     hello_reply(call);
 }
 
+/* A reply that a client which expects messages can read. */
+static void ping_among_messages(struct kv_call *call)
+{
+    kv_reply_array(call->out, 2);
+    kv_reply_text(call->out, "pong");
+    kv_reply_slice(call->out, call->argc == 2 ? call->argv[1] : KV_SLICE(""));
+}
+
 void kv_cmd_ping(struct kv_call *call)
 {
     if (call->argc > 2)
         kv_call_error(call, "ERR wrong number of arguments for 'ping' command");
+    else if (kv_pubsub_restricts(call->client))
+        ping_among_messages(call);
     else if (call->argc == 2)
         kv_reply_slice(call->out, call->argv[1]);
     else

@@ -123,6 +123,8 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
     while (ran < n) {
         struct kv_planned *p = &w->plan[ran++];
         kv_execute(c, p->cmd, p->request.argv, p->request.argc, p->keys, p->key_count, 0);
+        if (KV_UNLIKELY(c->subscriber != NULL))
+            kv_delivery_drain(w); /* its own messages, each behind its reply */
         if (KV_UNLIKELY(w->now_ticks > give_back))
             break;
     }

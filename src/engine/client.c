@@ -185,6 +185,8 @@ void kv_client_free(struct kv_client *c)
     struct kv_worker *w = c->worker;
     KV_ASSERT(w == kv_this_worker);
     kv_blocking_leave(c);
+    kv_pubsub_forget(c);
+    kv_delivery_forget(c);
     kv_client_unpark(c);
     kv_commit_forget(c);
     kv_tx_discard(c);
@@ -226,6 +228,7 @@ void kv_client_drop(struct kv_client *c)
 {
     KV_ASSERT(c->worker == kv_this_worker);
     kv_client_close_soon(c);
+    kv_pubsub_forget(c);
     kv_tx_discard(c);
     free_input(c);
     kv_out_release(&c->out);
@@ -235,6 +238,7 @@ void kv_client_reset(struct kv_client *c)
 {
     kv_tx_discard(c);
     kv_tx_unwatch_all(c);
+    kv_pubsub_forget(c);
     const uint32_t cleared = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP |
                              KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_TOUCH |
                              KV_CLIENT_AUTHENTICATED;
@@ -250,8 +254,7 @@ void kv_client_reset(struct kv_client *c)
 
 enum kv_client_class kv_client_class(const struct kv_client *c)
 {
-    (void)c;
-    return KV_CLASS_NORMAL;
+    return c->subscriber != NULL ? KV_CLASS_PUBSUB : KV_CLASS_NORMAL;
 }
 
 size_t kv_client_memory(const struct kv_client *c)
@@ -263,6 +266,8 @@ size_t kv_client_memory(const struct kv_client *c)
         sum += kv_partial_memory(c->partial);
     if (c->waiter != NULL)
         sum += kv_waiter_memory(c->waiter);
+    if (c->subscriber != NULL)
+        sum += c->subscriber->bytes;
     return sum;
 }
 

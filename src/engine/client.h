@@ -15,6 +15,7 @@
 struct kv_worker;
 struct kv_tx;
 struct kv_waiter;
+struct kv_subscriber;
 
 enum kv_client_flags {
     KV_CLIENT_AUTHENTICATED = 1u << 0,
@@ -41,6 +42,7 @@ enum kv_client_flags {
                                            the log: has none (engine/commit.h) */
     KV_CLIENT_UNBLOCK_ERROR = 1u << 22, /* CLIENT UNBLOCK ERROR while it waits for the log */
     KV_CLIENT_WAIT_MUTED = 1u << 23,    /* and that wait gets no reply */
+    KV_CLIENT_TO_SEND = 1u << 24,       /* in the worker's list of those to send to (delivery.h) */
 };
 
 /* Where a connection waits while KV_CLIENT_PARKED. */
@@ -94,6 +96,7 @@ struct kv_client {
 
     struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
     struct kv_waiter *waiter;                    /* of a blocked client, else NULL */
+    struct kv_subscriber *subscriber;            /* NULL without subscription (pubsub.h) */
     size_t base_bytes;                           /* blocks of this structure and of its texts */
     size_t counted_bytes;                        /* in the worker's total (client_limit.h) */
     uint8_t bucket;                              /* size class there, or KV_CLIENT_BUCKET_... */
@@ -104,6 +107,7 @@ struct kv_client {
     struct kv_client *park_next, *park_prev;     /* the worker's list of those parked at shards */
     atomic_bool park_listed;                     /* in a shard's list; changes under its mutex */
     struct kv_client *wait_next, *wait_prev;     /* queue it is parked in */
+    struct kv_client *send_next, *send_prev;     /* the worker's list of those to send to */
     struct kv_client *bucket_next, *bucket_prev; /* the worker's list of one size class */
 
     char *name;                   /* CLIENT SETNAME; NULL when unset; name_len + 1 bytes */
@@ -131,8 +135,8 @@ bool kv_client_set_text(struct kv_client *c, char **field, struct kv_slice text)
 void kv_client_set_no_evict(struct kv_client *c, bool on);
 
 /* Back to a fresh connection's state, but for name of library, id and address (RESET): MULTI
- * dropped, watches gone, RESP2, database 0, reply on, name cleared, authenticated as the server
- * demands. */
+ * dropped, watches and subscriptions gone, RESP2, database 0, reply on, name cleared, authenticated
+ * as the server demands. */
 void kv_client_reset(struct kv_client *c);
 
 /* MULTI queue length and watched keys, for CLIENT LIST (multi=-1 outside MULTI). */

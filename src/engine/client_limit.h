@@ -55,7 +55,7 @@ void kv_client_limit_touched(struct kv_client *c);
 KV_INLINE void kv_client_limit_touch(struct kv_client *c)
 {
     if (KV_LIKELY(c->in == NULL && c->out.chunk_bytes == 0 && c->partial == NULL && c->tx == NULL &&
-                  c->waiter == NULL && c->counted_bytes == c->base_bytes))
+                  c->waiter == NULL && c->subscriber == NULL && c->counted_bytes == c->base_bytes))
         return;
     kv_client_limit_touched(c);
 }

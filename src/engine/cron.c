@@ -142,7 +142,7 @@ static void check_clients(struct kv_worker *w)
         struct kv_client *next = c->next;
         if (c->soft_since_ms != 0)
             kv_client_check_limits(c);
-        if (o->timeout_seconds > 0 && !(c->flags & never_idle) &&
+        if (o->timeout_seconds > 0 && !(c->flags & never_idle) && c->subscriber == NULL &&
             w->round_ms - c->active_ms > (int64_t)o->timeout_seconds * 1000) {
             kv_log(KV_LOG_VERBOSE, "Closing idle client");
             kv_stat_add(&w->stats.timeouts, 1);
@@ -160,7 +160,7 @@ static bool movable(const struct kv_client *c)
                           KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_CLOSE |
                           KV_CLIENT_READ_OFF;
     return !(c->flags & stay) && c->park == KV_PARK_NONE && c->partial == NULL &&
-           kv_out_pending(&c->out) == 0 && c->held == KV_OUTPUT_FREE;
+           kv_out_pending(&c->out) == 0 && c->held == KV_OUTPUT_FREE && c->subscriber == NULL;
 }
 
 static void balance(struct kv_worker *w)

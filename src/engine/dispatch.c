@@ -439,6 +439,7 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
         kv_stream_grow(e, tx->queue_bytes, tx->queue_len);
 
     struct kv_out_mark mark = kv_out_mark(&c->out);
+    kv_delivery_frame(c);
     if (exec_watches_dirty(c)) {
         kv_reply_null_array(&c->out);
         kv_tx_unwatch_held(c);
@@ -606,6 +607,25 @@ static KV_COLD void refuse_denied(struct kv_client *c, const struct kv_command *
     refuse(c, cmd, text);
 }
 
+/* What a subscribed client may send while its protocol cannot tell messages from replies. */
+static KV_COLD bool restricted(const struct kv_client *c, const struct kv_command *cmd)
+{
+    const struct kv_engine *e = c->worker->engine;
+    const uint32_t subscribes = KV_CMD_PUBSUB | KV_CMD_NOSCRIPT;
+    return (cmd->flags & subscribes) != subscribes && cmd != e->cmd_ping && cmd != e->cmd_quit &&
+           cmd != e->cmd_reset;
+}
+
+static KV_COLD void refuse_restricted(struct kv_client *c, const struct kv_command *cmd)
+{
+    char text[NAME_SHOWN * 2];
+    snprintf(text, sizeof(text),
+             "ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET "
+             "are allowed in this context",
+             cmd->full_name);
+    refuse(c, cmd, text);
+}
+
 /* CLIENT REPLY SKIP silences the command after it. */
 static void advance_reply_skip(struct kv_client *c)
 {
@@ -630,6 +650,8 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
             refuse(c, cmd, OVER_LIMIT);
         } else if (KV_UNLIKELY(kv_commit_denies(w->engine)) && denied(c, cmd)) {
             refuse_denied(c, cmd);
+        } else if (KV_UNLIKELY(kv_pubsub_restricts(c)) && restricted(c, cmd)) {
+            refuse_restricted(c, cmd);
         } else if (queues(c, cmd)) {
             queue_command(c, cmd, r);
         } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd)) {
@@ -650,5 +672,8 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
     if (result == KV_DISPATCH_DONE &&
         KV_UNLIKELY(c->flags & (KV_CLIENT_REPLY_SKIP | KV_CLIENT_REPLY_SKIP_NEXT)))
         advance_reply_skip(c);
+    kv_delivery_unframe(c);
+    if (KV_UNLIKELY(kv_delivery_pending(w)))
+        kv_delivery_settle(w);
     return result;
 }

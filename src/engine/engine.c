@@ -114,6 +114,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     kv_stream_init(&e->stream);
     kv_slowlog_init(&e->slowlog);
     kv_snapshot_init(&e->snapshot);
+    kv_pubsub_init(e);
     e->background = kv_background_create();
 
     struct kv_store_options so = {.shard_count = e->shard_count,
@@ -181,6 +182,7 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_command_index_destroy(e->index);
     kv_slowlog_release(&e->slowlog);
     kv_snapshot_release(&e->snapshot);
+    kv_pubsub_release(e);
     kv_stream_release(&e->stream);
     kv_gate_release(&e->gate);
     kv_mem_free_aligned(e, sizeof(*e), KV_CACHE_LINE, KV_MEM_OTHER);

@@ -88,6 +88,7 @@ struct kv_worker_stats {
     kv_stat moved_clients;                       /* handed to another worker */
     kv_stat timeouts;                            /* idle connections closed */
     kv_stat evicted_clients;                     /* closed for maxmemory-clients */
+    kv_stat pubsub_clients;                      /* subscribed now */
 };
 
 /* Sum over workers of one counter, by offset: kv_engine_stat(e, offsetof(struct kv_worker_stats,

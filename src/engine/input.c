@@ -75,7 +75,8 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
     struct kv_parse_limits limits = limits_of(c);
     bool batches = (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
                                 KV_CLIENT_REPLY_SKIP_NEXT)) == KV_CLIENT_AUTHENTICATED &&
-                   !kv_engine_paused(e, w->now_ms) && !kv_commit_denies(e);
+                   !kv_engine_paused(e, w->now_ms) && !kv_commit_denies(e) &&
+                   !kv_pubsub_restricts(c);
     uint32_t max = KV_MIN(e->options.lookahead, (uint32_t)KV_LOOKAHEAD_MAX);
     uint32_t n = 0;
     const char *pos = *from;
@@ -317,7 +318,7 @@ void kv_client_readable(struct kv_client *c)
         return;
     }
     /* What other workers have sent must take effect before what this client sends now. */
-    if (KV_UNLIKELY(!kv_inbox_empty(&w->inbox)))
+    if (KV_UNLIKELY(!kv_inbox_empty(&w->inbox) || kv_delivery_pending(w)))
         kv_worker_drain(w);
     ssize_t len = read_input(c);
     if (len < 0)

@@ -36,6 +36,8 @@ struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
     kv_lockset_init(&w->locks, e->shard_count);
     kv_arena_init(&w->arena, 32 * 1024, KV_MEM_ARENA);
     kv_chunk_pool_init(&w->chunks);
+    kv_out_init(&w->held, &w->chunks);
+    kv_pubsub_init_table(&w->subscriptions);
     w->input = kv_mem_alloc(KV_INPUT_BYTES, KV_MEM_ARENA);
     uint64_t seed;
     kv_random_secure(&seed, sizeof(seed));
@@ -60,6 +62,8 @@ void kv_worker_clear(struct kv_worker *w)
     kv_worker_drain(w);
     while (w->clients != NULL)
         kv_client_free(w->clients);
+    kv_delivery_drain(w);
+    KV_ASSERT(w->subscriptions.count == 0);
     kv_worker_release_orphans(w);
     KV_ASSERT(w->orphan_len == 0);
     kv_blocking_release(w);
@@ -74,6 +78,8 @@ void kv_worker_destroy(struct kv_worker *w)
     kv_mem_free(w->command_stats, w->engine->table->id_count * sizeof(*w->command_stats),
                 KV_MEM_CONFIG);
     kv_mem_free(w->input, KV_INPUT_BYTES, KV_MEM_ARENA);
+    kv_out_release(&w->held);
+    kv_table_release(&w->subscriptions);
     kv_chunk_pool_release(&w->chunks);
     kv_arena_release(&w->arena);
     kv_loop_destroy(w->loop);
@@ -241,6 +247,7 @@ void kv_worker_drain(struct kv_worker *w)
     if (w->draining)
         return;
     w->draining = true;
+    kv_delivery_settle(w);
     struct kv_message *m;
     while ((m = kv_inbox_take(&w->inbox)) != NULL) {
         while (m != NULL) {
@@ -283,7 +290,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     struct kv_engine *e = w->engine;
     close_queued(w);
     if (w->resume_first != NULL || w->gate_phase || w->client_limit.more ||
-        !kv_inbox_empty(&w->inbox))
+        !kv_inbox_empty(&w->inbox) || kv_delivery_pending(w))
         timeout_ms = 0;
 
     uint64_t before = kv_clock_ticks();
@@ -306,6 +313,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     if (KV_UNLIKELY(phase))
         kv_gate_phase_done(w);
     kv_loop_run(w->loop);
+    if (KV_UNLIKELY(kv_delivery_due(w)))
+        kv_delivery_round(w);
     w->mono_ms = (int64_t)(kv_clock_mono_ns() / 1000000);
     if (w->mono_ms >= w->cron_ms)
         kv_worker_cron(w, w->mono_ms);
@@ -319,6 +328,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
         kv_worker_release_orphans(w);
     if (KV_UNLIKELY(kv_blocking_next_ms(w) <= w->mono_ms))
         kv_blocking_round(w);
+    if (KV_UNLIKELY(kv_delivery_due(w))) /* what expired, or was served */
+        kv_delivery_round(w);
     kv_client_limit_round(w);
     kv_memory_round(w);
     kv_commit_round(w);

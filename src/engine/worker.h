@@ -11,11 +11,13 @@
 #include "engine/client_limit.h"
 #include "engine/commit.h"
 #include "engine/defrag.h"
+#include "engine/delivery.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/inbox.h"
 #include "engine/lockset.h"
 #include "engine/memory_limit.h"
+#include "engine/pubsub.h"
 #include "engine/slowlog.h"
 #include "engine/snapshot.h"
 #include "engine/stream.h"
@@ -89,6 +91,7 @@ struct kv_worker {
     atomic_uint waiting KV_ALIGNED(KV_CACHE_LINE); /* in kv_loop_wait, or not running: see gate.h */
     atomic_uint at_stop;                           /* stands at the stop point */
     struct kv_inbox inbox;
+    struct kv_mailbox mailbox;
 
     /* own */
     struct kv_engine *engine KV_ALIGNED(KV_CACHE_LINE);
@@ -133,6 +136,11 @@ struct kv_worker {
     struct kv_blocking blocking;                  /* clients that wait for keys */
     struct kv_worker_commit commit;               /* output that waits for the log */
     struct kv_client *resume_first, *resume_last; /* to be run again this round */
+    struct kv_client *sending, *sending_last;     /* got deliveries that were not sent yet */
+    size_t sending_bytes;                         /* of deliveries since they were sent */
+    struct kv_client *framed;                     /* delivery.h; NULL: none */
+    struct kv_out held;                           /* held back for it */
+    struct kv_table subscriptions;                /* of all clients (pubsub.c) */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
 
     int64_t mono_ms;        /* monotonic time at the end of the last round; 0 before the first */
@@ -180,6 +188,7 @@ struct kv_engine {
     struct kv_engine_hooks hooks;
     struct kv_defrag defrag;
     struct kv_snapshot snapshot;
+    struct kv_pubsub pubsub;
     _Atomic(uint64_t) next_client_id;
     atomic_uint client_total; /* connected, all workers: the maxclients check */
     atomic_bool stopping;
@@ -215,6 +224,18 @@ KV_INLINE int64_t kv_worker_wall_ms(const struct kv_worker *w, uint64_t ticks)
     if (KV_UNLIKELY(ns > KV_ROUND_TRUST_NS || kv_clock_is_fake()))
         return kv_clock_wall_ms();
     return (int64_t)((uint64_t)w->round_us * 1000 + ns) / 1000000;
+}
+
+/* Something is in the worker's mailbox. One load. */
+KV_INLINE bool kv_delivery_pending(struct kv_worker *w)
+{
+    return atomic_load_explicit(&w->mailbox.head, memory_order_relaxed) != NULL;
+}
+
+/* Or clients have output that was not sent. */
+KV_INLINE bool kv_delivery_due(struct kv_worker *w)
+{
+    return w->sending != NULL || kv_delivery_pending(w);
 }
 
 /* commit.c: looks of one load */

@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include <stdio.h>
 
+#define LEAN_BYTES 256 /* smallest chunk of kv_out_reserve_lean */
 #define CHUNK_SPACE (KV_CHUNK_BYTES - sizeof(struct kv_chunk))
 
 void kv_chunk_pool_init(struct kv_chunk_pool *p)
@@ -31,6 +32,12 @@ void kv_chunk_pool_release(struct kv_chunk_pool *p)
     p->count = 0;
 }
 
+static void init_chunk(struct kv_chunk *c, size_t block_size)
+{
+    *c = (struct kv_chunk){
+        .data = (char *)(c + 1), .capacity = block_size - sizeof(*c), .block_size = block_size};
+}
+
 static struct kv_chunk *chunk_take(struct kv_out *o, size_t space)
 {
     struct kv_chunk *c;
@@ -43,13 +50,7 @@ static struct kv_chunk *chunk_take(struct kv_out *o, size_t space)
         c = kv_mem_alloc(size, KV_MEM_CLIENT_OUTPUT);
         c->block_size = size;
     }
-    c->next = NULL;
-    c->data = (char *)(c + 1);
-    c->len = 0;
-    c->sent = 0;
-    c->capacity = c->block_size - sizeof(*c);
-    c->holder = NULL;
-    c->release = NULL;
+    init_chunk(c, c->block_size);
     return c;
 }
 
@@ -117,6 +118,26 @@ void kv_out_grow(struct kv_out *o, size_t need)
     KV_ASSERT(need <= CHUNK_SPACE);
     seal_tail(o);
     struct kv_chunk *c = chunk_take(o, need);
+    link_tail(o, c);
+    open_tail(o);
+}
+
+void kv_out_reserve_lean(struct kv_out *o, size_t need)
+{
+    if (KV_LIKELY((size_t)(o->end - o->pos) >= need))
+        return;
+    seal_tail(o);
+    /* As much as the output holds already, so that long ones have few chunks. */
+    size_t size = KV_MAX(need + sizeof(struct kv_chunk), (size_t)LEAN_BYTES);
+    size = KV_MAX(size, KV_MIN(o->chunk_bytes, (size_t)KV_CHUNK_BYTES));
+    size = kv_mem_block_size(size);
+    struct kv_chunk *c;
+    if (size == KV_CHUNK_BYTES) {
+        c = chunk_take(o, need);
+    } else {
+        c = kv_mem_alloc(size, KV_MEM_CLIENT_OUTPUT);
+        init_chunk(c, size);
+    }
     link_tail(o, c);
     open_tail(o);
 }

@@ -56,6 +56,10 @@ void kv_out_release(struct kv_out *o); /* drops everything unsent */
  */
 void kv_out_grow(struct kv_out *o, size_t need);
 
+/* Makes at least `need` bytes of contiguous space at pos, any number, in a chunk that is small
+ * while the output is: for messages to many connections, most of which get no more than one. */
+void kv_out_reserve_lean(struct kv_out *o, size_t need);
+
 KV_INLINE char *kv_out_reserve(struct kv_out *o, size_t need)
 {
     if (KV_UNLIKELY((size_t)(o->end - o->pos) < need))
