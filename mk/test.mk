@@ -13,6 +13,8 @@
         fuzz-program bench bench-types bench-persist bench-evict bench-frag bench-build bench-io soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
+# liblzf judges base/lzf.c; the server does without.
+ORACLE_LIBS := -llzf
 # What is not linked into the training server has no profile.
 TEST_CFLAGS = $(CFLAGS_ALL) -Itests -Itests/unit $(if $(PGO),-Wno-missing-profile)
 
@@ -46,7 +48,7 @@ $(B)/unit/$(1)/%: tests/unit/$(1)/%.c $(B)/lib$(1).a $(LOWER_$(1):%=$(B)/lib%.a)
 	@echo '  TEST  $$@'
 	@$$(CC) $$(TEST_CFLAGS) -MMD -MP -MF $$@.d -MT $$@ $$< $$(LDFLAGS_ALL) -o $$@ \
 	  -Wl,--whole-archive $(B)/lib$(1).a -Wl,--no-whole-archive \
-	  -Wl,--start-group $(LOWER_$(1):%=$(B)/lib%.a) -Wl,--end-group $$(CHECK_LIBS) $$(LIBS)
+	  -Wl,--start-group $(LOWER_$(1):%=$(B)/lib%.a) -Wl,--end-group $$(CHECK_LIBS) $$(ORACLE_LIBS) $$(LIBS)
 endef
 $(foreach f,$(FOLDERS),$(eval $(call unit_rule,$(f))))
 
@@ -82,13 +84,13 @@ $(B)/fuzz/replay_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(ARCHIVES) $(B)/.fl
 	@mkdir -p $(@D)
 	@echo '  TEST  $@'
 	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes -MMD -MP -MF $@.d -MT $@ \
-	  tests/fuzz/replay.c $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+	  tests/fuzz/replay.c $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(ORACLE_LIBS) $(LIBS)
 
 $(B)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(ARCHIVES) $(B)/.flags
 	@mkdir -p $(@D)
 	@echo '  FUZZ  $@'
 	@$(CC) $(TEST_CFLAGS) -Wno-missing-prototypes -MMD -MP -MF $@.d -MT $@ \
-	  -fsanitize=fuzzer $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(LIBS)
+	  -fsanitize=fuzzer $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(ORACLE_LIBS) $(LIBS)
 
 .PRECIOUS: $(B)/fuzz/fuzz_% $(B)/fuzz/replay_%
 

@@ -89,7 +89,7 @@ LINK_release := $(LINK_$(RELEASE))
 CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -Isrc -pthread $(WARNINGS) $(FLAGS_$(V)) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(LINK_$(V)) $(LDFLAGS)
 
-LIBS := -lxxhash -luring -llzf -lm
+LIBS := -lxxhash -luring -lm
 ifeq ($(findstring KV_MEM_SYSTEM,$(FLAGS_$(V)))$(findstring KV_MEM_NO_JEMALLOC,$(FLAGS_$(V))),)
 LIBS += -ljemalloc
 endif

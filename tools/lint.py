@@ -40,7 +40,6 @@ BANNED_CALLS = """strcpy strcat sprintf vsprintf gets strtok stpcpy strncpy strn
 FOREIGN_HEADERS = {
     "jemalloc/jemalloc.h": "mem", "sys/mman.h": "mem", "malloc.h": "mem", "sys/epoll.h": "net",
     "sys/eventfd.h": "net", "liburing.h": "net", "openssl/": "net", "lua": "script",
-    "liblzf/": "persist",
 }
 
 

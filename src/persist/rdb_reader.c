@@ -13,11 +13,11 @@
  * short.
  */
 #include "base/crc64.h"
+#include "base/lzf.h"
 #include "base/number.h"
 #include "persist/rdb_format.h"
 #include "persist/rdb_io.h"
 #include <errno.h>
-#include <liblzf/lzf.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -357,7 +357,7 @@ static bool take_compressed(struct kv_rdb_reader *r, struct kv_rdb_string *s)
     s->bytes.len = 0;
     if (!kv_rdb_bytes_reserve(&s->bytes, (size_t)len))
         return kv_rdb_fail_memory(r);
-    if (lzf_decompress(packed.ptr, (unsigned)packed.len, s->bytes.ptr, (unsigned)len) != len)
+    if (!kv_lzf_unpack(packed.ptr, packed.len, s->bytes.ptr, (size_t)len))
         return KV_RDB_BAD(r, "a compressed string is damaged");
     s->bytes.len = (size_t)len;
     s->text = kv_slice((const char *)s->bytes.ptr, s->bytes.len);

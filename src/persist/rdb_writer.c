@@ -13,11 +13,11 @@
  */
 #include "base/crc64.h"
 #include "base/file.h"
+#include "base/lzf.h"
 #include "base/number.h"
 #include "persist/rdb_format.h"
 #include "persist/rdb_io.h"
 #include <errno.h>
-#include <liblzf/lzf.h>
 #include <unistd.h>
 
 #define FLUSH_BYTES ((size_t)256 << 10)
@@ -313,7 +313,7 @@ static bool put_compressed(struct kv_rdb_writer *w, struct kv_slice text)
     w->packed.len = 0;
     if (!kv_rdb_bytes_reserve(&w->packed, room))
         return false;
-    unsigned len = lzf_compress(text.ptr, (unsigned)text.len, w->packed.ptr, (unsigned)room);
+    size_t len = kv_lzf_pack(text.ptr, text.len, w->packed.ptr, room);
     if (len == 0)
         return false;
     kv_rdb_put_byte(w, KV_RDB_LEN_SPECIAL << 6 | KV_RDB_SPECIAL_LZF);
