@@ -126,15 +126,19 @@ enum kv_err kv_file_open(const char *path, int flags, unsigned mode, int *fd)
     return *fd >= 0 ? KV_OK : KV_ERR_IO;
 }
 
-/* One write(2): *put bytes went out. False: it failed, perhaps behind some of them. */
-static bool write_some(int fd, const char *bytes, size_t len, size_t *put)
+#define AT_END UINT64_MAX /* no offset: where the descriptor stands */
+
+/* One write(2) or pwrite(2): *put bytes went out. False: it failed, perhaps behind some of them. */
+static bool write_some(int fd, const char *bytes, size_t len, uint64_t offset, size_t *put)
 {
     bool failing = fault(KV_FILE_WRITE);
     int error = errno;
     *put = 0;
     if (failing)
         len = (len + (error == 0)) / 2;
-    ssize_t n = len > 0 ? write(fd, bytes, len) : 0;
+    ssize_t n = 0;
+    if (len > 0)
+        n = offset == AT_END ? write(fd, bytes, len) : pwrite(fd, bytes, len, (off_t)offset);
     if (n < 0)
         return false;
     *put = (size_t)n;
@@ -150,7 +154,7 @@ enum kv_err kv_file_write_count(int fd, const void *bytes, size_t len, size_t *w
     *written = 0;
     while (*written < len) {
         size_t put;
-        bool fine = write_some(fd, pos + *written, len - *written, &put);
+        bool fine = write_some(fd, pos + *written, len - *written, AT_END, &put);
         *written += put;
         KV_ASSERT(*written <= len);
         if (!fine && errno != EINTR)
@@ -163,6 +167,36 @@ enum kv_err kv_file_write_all(int fd, const void *bytes, size_t len)
 {
     size_t written;
     return kv_file_write_count(fd, bytes, len, &written);
+}
+
+enum kv_err kv_file_write_at(int fd, const void *bytes, size_t len, uint64_t offset)
+{
+    const char *pos = bytes;
+
+    KV_ASSERT(bytes != NULL || len == 0);
+    KV_ASSERT(offset < AT_END - len);
+    for (size_t done = 0, put; done < len; done += put)
+        if (!write_some(fd, pos + done, len - done, offset + done, &put) && errno != EINTR)
+            return KV_ERR_IO;
+    return KV_OK;
+}
+
+enum kv_err kv_file_read_at(int fd, void *bytes, size_t len, uint64_t offset)
+{
+    char *pos = bytes;
+
+    KV_ASSERT(bytes != NULL || len == 0);
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pread(fd, pos + done, len - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = 0;
+        if (n <= 0)
+            return KV_ERR_IO;
+        done += (size_t)n;
+    }
+    return KV_OK;
 }
 
 enum kv_err kv_file_sync(int fd)

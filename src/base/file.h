@@ -25,6 +25,13 @@ enum kv_err kv_file_write_all(int fd, const void *bytes, size_t len) KV_MUST_CHE
 enum kv_err kv_file_write_count(int fd, const void *bytes, size_t len,
                                 size_t *written) KV_MUST_CHECK;
 
+/* The same at an offset of the file, which is not opened for appending. What was there may be
+ * replaced in part when it fails. [write] */
+enum kv_err kv_file_write_at(int fd, const void *bytes, size_t len, uint64_t offset) KV_MUST_CHECK;
+
+/* Reads `len` bytes at an offset. Fewer are there: KV_ERR_IO with errno 0. */
+enum kv_err kv_file_read_at(int fd, void *bytes, size_t len, uint64_t offset) KV_MUST_CHECK;
+
 /* Makes the content of a file durable, and its length. [sync] */
 enum kv_err kv_file_sync(int fd) KV_MUST_CHECK;
 

@@ -129,6 +129,30 @@ START_TEST(short_writes_go_on)
 }
 END_TEST
 
+START_TEST(bytes_are_written_and_read_at_an_offset)
+{
+    char bytes[8];
+    int fd;
+
+    ck_assert_int_eq(kv_file_open(path, O_RDWR | O_CREAT, 0644, &fd), KV_OK);
+    ck_assert_int_eq(kv_file_write_at(fd, "efgh", 4, 4), KV_OK);
+    ck_assert_int_eq(kv_file_write_at(fd, "abcd", 4, 0), KV_OK);
+    ck_assert_int_eq(kv_file_read_at(fd, bytes, 6, 2), KV_OK);
+    ck_assert_mem_eq(bytes, "cdefgh", 6);
+    errno = EIO;
+    ck_assert_int_eq(kv_file_read_at(fd, bytes, 6, 3), KV_ERR_IO);
+    ck_assert_int_eq(errno, 0); /* the file is shorter */
+    if (kv_file_fail(KV_FILE_WRITE, 1, 2, 0)) {
+        ck_assert_int_eq(kv_file_write_at(fd, "12345678", 8, 0), KV_OK);
+        check_content("12345678");
+        kv_file_fail(KV_FILE_WRITE, 1, 1, EIO);
+        ck_assert_int_eq(kv_file_write_at(fd, "xxxxyyyy", 8, 0), KV_ERR_IO);
+        check_content("xxxx5678");
+    }
+    close(fd);
+}
+END_TEST
+
 /* A call that fails has put half of its bytes; the n-th one fails and no other. */
 START_TEST(an_injected_fault_comes_at_its_call)
 {
@@ -173,6 +197,7 @@ int main(void)
     unit_add(&u, a_bare_name_is_in_the_working_folder);
     unit_add(&u, a_failure_leaves_everything_as_it_was);
     unit_add(&u, short_writes_go_on);
+    unit_add(&u, bytes_are_written_and_read_at_an_offset);
     unit_add(&u, an_injected_fault_comes_at_its_call);
     return unit_run(&u);
 }
