@@ -237,10 +237,11 @@ static void write_log_sizes(const struct kv_aof_status *s, struct kv_text *out)
                    "aof_pending_rewrite:0\r\n"
                    "aof_buffer_length:%llu\r\n"
                    "aof_pending_bio_fsync:%llu\r\n"
-                   "aof_delayed_fsync:%llu\r\n",
+                   "aof_delayed_fsync:%llu\r\n"
+                   "aof_journal_in_use:%d\r\n",
                    (unsigned long long)s->current_bytes, (unsigned long long)s->base_bytes,
                    (unsigned long long)s->buffered_bytes, (unsigned long long)s->pending_sync,
-                   (unsigned long long)s->delayed_syncs);
+                   (unsigned long long)s->delayed_syncs, s->journaled);
 }
 
 void kv_info_persistence(struct kv_engine *e, struct kv_text *out)

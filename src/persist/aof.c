@@ -226,6 +226,28 @@ static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f,
     return KV_OK;
 }
 
+/* What a crash of the machine has taken from the last file is written back out of the journal. */
+static enum kv_err recover(struct kv_aof *a)
+{
+    struct kv_journal_outcome o;
+    enum kv_err err = kv_journal_recover(a->folder, a->name, &a->manifest, true, &o);
+    const char *file = o.file != NULL ? o.file->name : "the log";
+    if (err == KV_ERR_NOTFOUND)
+        return KV_OK;
+    if (err == KV_ERR_SYNTAX)
+        kv_log(KV_LOG_WARNING,
+               "The journal %s" KV_JOURNAL_SUFFIX " can't be applied to %s: %s. What was "
+               "acknowledged last may be in the journal alone. Remove it to start without.",
+               a->name, file, o.fault);
+    else if (err != KV_OK)
+        kv_log(KV_LOG_WARNING, "The journal %s" KV_JOURNAL_SUFFIX " can't be applied to %s: %s",
+               a->name, file, err == KV_ERR_NOMEM ? kv_err_text(err) : strerror(errno));
+    else if (o.lacking_bytes > 0)
+        kv_log(KV_LOG_NOTICE, "%s lacked %llu bytes, which were written back from the journal",
+               file, (unsigned long long)o.lacking_bytes);
+    return err;
+}
+
 enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept)
 {
     struct kv_manifest_fault fault;
@@ -243,6 +265,8 @@ enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept)
         err = adopt_old(a);
     else if (err == KV_OK)
         err = finish_adopting(a);
+    if (err == KV_OK)
+        err = recover(a);
     uint64_t start_us = kv_clock_mono_us();
     atomic_store(&a->closed_bytes, 0);
     for (uint32_t i = 0; i < a->manifest.count && err == KV_OK; i++)
@@ -274,9 +298,13 @@ static void run(struct kv_aof *a)
 {
     sigset_t all, old;
     a->buf = kv_mem_alloc(KV_AOF_NOTE_MAX + KV_AOF_BUFFER, KV_MEM_STREAM);
-    a->written = kv_stream_offset(a->reader);
+    a->written = a->file_synced = kv_stream_offset(a->reader);
     a->len = a->sent = 0;
+    a->group = kv_slice(NULL, 0);
+    atomic_store(&a->lost, false);
     a->at_boundary = true;
+    a->make_ms = 0;
+    a->make_failed = false;
     a->synced_ms = kv_aof_now_ms();
     atomic_store(&a->synced, a->written);
     atomic_store(&a->stopping, false);
@@ -309,7 +337,7 @@ static enum kv_err make_incr(struct kv_aof *a, struct kv_manifest *m, int *fd,
         *file = kv_manifest_add_incr(m, a->name);
         if (!path_of(a, (*file)->name, path))
             break;
-        err = kv_file_open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0644, fd);
+        err = kv_file_open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL, 0644, fd);
         if (err == KV_OK || errno != EEXIST)
             break;
         m->count--;
@@ -331,7 +359,7 @@ static enum kv_err open_incr(struct kv_aof *a)
     if (file != NULL) {
         kv_log(KV_LOG_NOTICE, "Opening AOF incr file %s on server start", file->name);
         enum kv_err err = path_of(a, file->name, path)
-                              ? kv_file_open(path, O_WRONLY | O_APPEND | O_CREAT, 0644, &a->fd)
+                              ? kv_file_open(path, O_RDWR | O_APPEND | O_CREAT, 0644, &a->fd)
                               : KV_ERR_IO;
         if (err != KV_OK)
             kv_log(KV_LOG_WARNING, "Can't open the append-only file %s: %s", file->name,
@@ -363,6 +391,7 @@ enum kv_err kv_aof_start(struct kv_aof *a)
     }
     const struct kv_manifest_file *last = kv_manifest_last_incr(&a->manifest);
     uint64_t bytes = file_bytes(a, last->name);
+    atomic_store(&a->file_seq, last->seq);
     atomic_store(&a->file_bytes, bytes);
     atomic_fetch_sub(&a->closed_bytes, KV_MIN(bytes, atomic_load(&a->closed_bytes)));
     atomic_store(&a->gap, false);
@@ -389,12 +418,15 @@ static enum kv_err start_with_gap(struct kv_aof *a)
     enum kv_err err = kv_manifest_load(&a->manifest, a->folder, a->name, &fault);
     if (err == KV_ERR_SYNTAX)
         return refuse_manifest(&fault);
-    if (err == KV_ERR_IO)
+    if (err == KV_OK)
+        err = recover(a); /* the old log is what counts until the fresh base is there */
+    if (err == KV_ERR_IO || err == KV_ERR_NOMEM)
         return err;
     a->reader = kv_stream_open(a->engine);
     if (a->reader == NULL)
         return KV_ERR_LIMIT;
     atomic_store(&a->gap, true);
+    atomic_store(&a->file_seq, 0);
     atomic_store(&a->base_bytes, 0);
     atomic_store(&a->closed_bytes, 0);
     atomic_store(&a->file_bytes, 0);
@@ -492,7 +524,7 @@ static enum kv_err make_unlisted(struct kv_aof *a, int *fd)
         return KV_ERR_IO;
     kv_log(KV_LOG_NOTICE, "Creating AOF incr file %s on background rewrite", name);
     unlink(path);
-    enum kv_err err = kv_file_open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, 0644, fd);
+    enum kv_err err = kv_file_open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL, 0644, fd);
     if (err != KV_OK)
         kv_log(KV_LOG_WARNING, "Can't open the append-only file %s: %s", name, strerror(errno));
     return err;
@@ -531,6 +563,7 @@ static enum kv_err make_next(struct kv_aof *a)
     enum kv_err err = path_of(a, name, a->base_path) ? make_folder(a) : KV_ERR_IO;
     if (err == KV_OK)
         err = atomic_load(&a->gap) ? make_unlisted(a, &fd) : make_listed(a, &fd);
+    atomic_store(&a->next_seq, a->switch_seq);
     if (err == KV_OK)
         atomic_store(&a->next_fd, fd);
     else if (fd >= 0)
@@ -620,6 +653,12 @@ static void close_gap(struct kv_aof *a)
     kv_commit_recover(a->engine, KV_MAX(a->switch_offset, atomic_load(&a->synced)));
     kv_commit_deny(a->engine, 0);
     kv_commit_set(a->engine, true, atomic_load(&a->fsync) == KV_APPENDFSYNC_ALWAYS);
+    if (!atomic_load(&a->lost))
+        return;
+    /* Meanwhile the new file has lost something: the next base is due at once. */
+    atomic_store(&a->gap, true);
+    kv_commit_deny(a->engine, EIO);
+    kv_commit_fail(a->engine);
 }
 
 /* Names the files and stores the manifest; on failure the old one is good. */
@@ -643,12 +682,14 @@ static enum kv_err name_base(struct kv_aof *a, const char *suffix)
     err = take_manifest(a, &changed);
     if (err != KV_OK)
         unlink(path);
+    else
+        atomic_store(&a->file_seq, seq);
     return err;
 }
 
 static enum kv_err commit(struct kv_aof *a, const char *suffix)
 {
-    if (is_over(a) || !a->switched)
+    if (is_over(a) || !a->switched || atomic_load(&a->lost))
         return KV_ERR_CLOSED;
     enum kv_err err = name_base(a, suffix);
     if (err != KV_OK)
@@ -700,6 +741,7 @@ void kv_aof_status(struct kv_aof *a, struct kv_aof_status *out)
     out->current_bytes =
         atomic_load(&a->base_bytes) + atomic_load(&a->closed_bytes) + atomic_load(&a->file_bytes);
     out->buffered_bytes = kv_stream_tail(a->engine) - kv_stream_offset(a->reader);
+    out->journaled = atomic_load(&a->journaled);
     out->pending_sync = atomic_load(&a->sync.busy);
     out->delayed_syncs = atomic_load(&a->delayed_syncs);
 }

@@ -15,8 +15,8 @@
  * reader kv_aof_stop         writes and syncs what is there kv_aof_destroy
  *
  * The thread of the log reads the stream and writes; it syncs itself when output waits for it
- * (appendfsync always), and hands the sync of each second to a second thread, so that writing goes
- * on meanwhile. Nobody else waits for the disk.
+ * (appendfsync always), in a journal (journal.h) where there is one, and hands the sync of each
+ * second to a second thread, so that writing goes on meanwhile. Nobody else waits for the disk.
  *
  * Rewriting, by whoever makes snapshots, one at a time:
  *   kv_aof_rewrite_begin   makes the next incr file; says where the base is to be written
@@ -96,6 +96,7 @@ struct kv_aof_status {
     uint64_t rewrites, rewrites_failed;   /* begun; in a row without success */
     uint64_t current_bytes, base_bytes;   /* of all files; of them after the last rewrite */
     uint64_t buffered_bytes;              /* of the stream, not written yet */
+    bool journaled;                       /* the last group was synced in the journal */
     uint64_t pending_sync, delayed_syncs; /* a sync is going on; writes that waited for one */
 };
 void kv_aof_status(struct kv_aof *a, struct kv_aof_status *out);

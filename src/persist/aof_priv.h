@@ -5,6 +5,7 @@
 
 #include "engine/options.h"
 #include "persist/aof.h"
+#include "persist/journal.h"
 #include "persist/manifest.h"
 #include <pthread.h>
 #include <semaphore.h>
@@ -17,12 +18,15 @@
 struct kv_aof_sync {
     atomic_bool busy; /* handed over, and not done */
     sem_t ready;      /* something was handed over, or the end has come */
+    bool make;        /* a journal is to be made; else a file synced */
     int fd;
-    bool close;       /* afterwards */
-    bool done;        /* a result is to be looked at */
-    uint64_t offset;  /* of the stream: what is durable then */
-    int error;        /* errno; 0: it succeeded */
-    int64_t start_ms; /* monotonic */
+    bool close;                    /* afterwards */
+    bool done;                     /* a result is to be looked at */
+    uint64_t offset;               /* of the stream: what is durable then */
+    struct kv_journal_point point; /* in the file; seq 0: no journal follows it */
+    struct kv_journal *made;       /* NULL: it failed */
+    int error;                     /* errno; 0: it succeeded */
+    int64_t start_ms;              /* monotonic */
 };
 
 struct kv_aof {
@@ -45,12 +49,17 @@ struct kv_aof {
 
     /* between threads */
     atomic_bool stopping;
-    atomic_bool gap; /* what is written does not count */
+    atomic_bool gap;  /* what is written does not count */
+    atomic_bool lost; /* something is missing in the file that is written to: no base ends the gap
+                         before the next file. Set by the log's thread */
     atomic_bool rewriting;
-    atomic_bool dropping;     /* close the incr file, what comes is dropped */
-    atomic_int next_fd;       /* incr file to go on with at the reader's stop; -1: none */
-    atomic_int write_error;   /* errno of the last write or sync; 0: fine */
-    _Atomic(uint64_t) synced; /* offset: on disk, gap or not */
+    atomic_bool dropping;       /* close the incr file, what comes is dropped */
+    atomic_bool journaled;      /* the last group was synced in the journal */
+    atomic_int next_fd;         /* incr file to go on with at the reader's stop; -1: none */
+    atomic_int write_error;     /* errno of the last write or sync; 0: fine */
+    _Atomic(uint64_t) synced;   /* offset: on disk, in file or journal, gap or not */
+    _Atomic(uint64_t) file_seq; /* of the last incr file; 0: it has no name in the manifest yet */
+    _Atomic(uint64_t) next_seq; /* of next_fd's */
     _Atomic(uint64_t) base_bytes, closed_bytes, file_bytes; /* base, older incr files, the last */
     _Atomic(uint64_t) grown_from;                           /* size after the last rewrite */
     _Atomic(uint64_t) delayed_syncs;
@@ -68,6 +77,12 @@ struct kv_aof {
     int64_t complained_ms; /* monotonic */
     int64_t delayed_ms;    /* monotonic: counted as delayed */
     struct kv_aof_sync sync;
+    struct kv_journal *journal; /* NULL: there is none, groups sync the file */
+    struct kv_slice group;      /* of buf: what was written last, and is not synced */
+    uint64_t group_offset;      /* of it in the file */
+    uint64_t file_synced;       /* offset of the stream: on disk in the file itself */
+    int64_t make_ms;            /* monotonic: earliest time to make a journal */
+    bool make_failed;           /* and the log of the server says so */
 
     /* of whoever rewrites; statistics */
     char base_path[KV_AOF_PATH];

@@ -92,6 +92,18 @@ def digest(server):
         return raw.cmd("DEBUG", "DIGEST")
 
 
+def journal_of(folder):
+    return folder / "appendonlydir" / "appendonly.aof.journal"
+
+
+def use_journal(raw):
+    """Writes until groups are synced in the journal."""
+    deadline = time.monotonic() + 10 * TIME_SCALE
+    while info(raw)["aof_journal_in_use"] != "1":
+        assert time.monotonic() < deadline, "no journal is used"
+        raw.cmd("SET", "until", "journal")
+
+
 def fill(raw):
     """Writes of many kinds in two databases."""
     raw.cmd("SET", "text", "value")
@@ -640,3 +652,112 @@ def test_a_folder_that_cannot_be_written_is_told(start_server, folder):
     (folder / "appendonlydir").write_bytes(b"no folder")
     text = refusal(start_server, folder)
     assert "Can't open" in text or "Can't read the AOF manifest" in text
+
+
+# --- the journal of appendfsync always ---
+
+def test_always_has_a_journal_while_it_lasts(start, folder):
+    server = start("--appendfsync", "everysec")
+    with server.raw() as raw:
+        raw.cmd("SET", "a", "1")
+        assert not journal_of(folder).exists() and info(raw)["aof_journal_in_use"] == "0"
+        for _ in range(2):
+            raw.cmd("CONFIG", "SET", "appendfsync", "always")
+            use_journal(raw)
+            assert journal_of(folder).exists()
+            raw.cmd("CONFIG", "SET", "appendfsync", "everysec")
+            wait_until(lambda: not journal_of(folder).exists())
+            assert info(raw)["aof_journal_in_use"] == "0"
+        raw.cmd("CONFIG", "SET", "appendfsync", "always")
+        use_journal(raw)
+        raw.cmd("CONFIG", "SET", "appendonly", "no")
+        assert not journal_of(folder).exists()
+        raw.cmd("CONFIG", "SET", "appendonly", "yes")
+        use_journal(raw)
+    server.stop()
+    assert sorted(p.suffix for p in (folder / "appendonlydir").iterdir()) == \
+        [".aof", ".manifest", ".rdb"]
+
+
+def test_what_the_file_lost_in_a_crash_of_the_machine_comes_back(start, folder):
+    server = start("--appendfsync", "always", "--aof-timestamp-enabled", "yes")
+    with server.raw() as raw:
+        use_journal(raw)
+        raw.cmd("BGREWRITEAOF")
+        wait_until(lambda: info(raw)["aof_rewrite_in_progress"] == "0")
+        use_journal(raw)
+        fill(raw)
+        want = raw.cmd("DEBUG", "DIGEST")
+    kill(server)
+    path = folder / "appendonlydir" / "appendonly.aof.2.incr.aof"
+    whole = path.read_bytes()
+    assert len(whole) > 300000
+    for content in (b"", whole[:1000], whole[:-3], whole[:100] + bytes(100000) + whole[100100:]):
+        saved = journal_of(folder).read_bytes()
+        path.write_bytes(content)
+        server = start("--appendfsync", "everysec")
+        assert digest(server) == want
+        assert "bytes, which were written back from the journal" in server.log()
+        server.stop()
+        assert path.read_bytes() == whole and not journal_of(folder).exists()
+        journal_of(folder).write_bytes(saved)
+    (folder / "appendonlydir" / "appendonly.aof.journal.tmp").write_bytes(b"left over")
+    server = start("--appendfsync", "always")
+    assert digest(server) == want and "written back" not in server.log()
+    server.stop()
+    assert not list((folder / "appendonlydir").glob("*journal*"))
+
+
+def test_a_journal_of_another_file_is_refused(start_server, start, folder):
+    server = start("--appendfsync", "always")
+    with server.raw() as raw:
+        use_journal(raw)
+        raw.cmd("SET", "a", "1")
+    kill(server)
+    path = folder / "appendonlydir" / INCR
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-6] + b"2" + whole[-5:])
+    text = refusal(start_server, folder)
+    assert "can't be applied to %s: the file has been written to since" % INCR in text
+    assert path.read_bytes() == whole[:-6] + b"2" + whole[-5:]
+    journal_of(folder).unlink()
+    start().stop()
+    path.write_bytes(whole)
+
+
+def test_where_no_journal_can_be_made_the_log_is_synced(start, folder):
+    (folder / "appendonlydir" / "appendonly.aof.journal.tmp").mkdir(parents=True)
+    server = start("--appendfsync", "always")
+    with server.raw() as raw:
+        for number in range(20):
+            assert raw.cmd("SET", "a", number) == b"OK"
+        wait_until(lambda: "Can't make the journal" in server.log())
+        assert info(raw)["aof_journal_in_use"] == "0"
+        assert info(raw)["aof_last_write_status"] == "ok"
+        want = raw.cmd("DEBUG", "DIGEST")
+    kill(server)
+    assert not journal_of(folder).exists()
+    server = start()
+    assert digest(server) == want
+
+
+@needs_faults
+def test_a_journal_that_fails_ends_what_waits_until_a_fresh_base(start, folder, monkeypatch):
+    """Syncs 100 ... fail: the journal's, long after it was made."""
+    monkeypatch.setenv("KVIK_FILE_FAULTS", "sync:100:1:5")
+    server = start("--appendfsync", "always")
+    monkeypatch.delenv("KVIK_FILE_FAULTS")
+    acknowledged = 0
+    with pytest.raises(Closed):
+        with server.raw() as raw:
+            for number in range(1, 1000):
+                assert raw.cmd("SET", "a", number) == b"OK"
+                acknowledged = number
+    assert 20 < acknowledged < 100
+    with server.raw() as raw:
+        wait_until(lambda: not isinstance(raw.cmd("SET", "b", "1"), Error), 20)
+        use_journal(raw)
+        want = raw.cmd("DEBUG", "DIGEST")
+    kill(server)
+    server = start()
+    assert digest(server) == want

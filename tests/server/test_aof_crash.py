@@ -6,6 +6,9 @@ each; transfers move amounts between accounts in transactions; the log is rewrit
 have, with `always`, every value that was acknowledged or read; with `everysec` every value that was
 acknowledged more than a second before; and no account may have got what another has not lost.
 
+A crash of the machine is one of the process, after which the last file loses what it had not been synced:
+it is cut off anywhere behind what its journal says is durable, or has zeros there.
+
 Test builds do the same with writes that are cut short and with a sync that fails at some moment: from
 then on nothing may be acknowledged, and what is read is not promised.
 
@@ -15,6 +18,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import tempfile
 import threading
 import time
@@ -97,6 +101,40 @@ def kill(server):
     server.abandon()
 
 
+def newest_record(folder):
+    """(file's name, offset up to which the file alone is durable) as the journal has it, or None."""
+    path = os.path.join(folder, "appendonlydir", "appendonly.aof.journal")
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        ring = file.read()
+    newest = (0, 0, 0)
+    identity = ring[16:24]
+    for pos in range(4096, len(ring), 512):
+        if ring[pos + 8:pos + 24] == b"KKVRECD1" + identity:
+            number, seq, _offset, durable = struct.unpack_from("<4Q", ring, pos + 24)
+            newest = max(newest, (number, seq, durable))
+    return "appendonly.aof.%d.incr.aof" % newest[1], newest[2]
+
+
+def lose_power(folder, rng):
+    """Takes from the last file what was not synced. True: there was a journal to say what that is."""
+    newest = newest_record(folder)
+    if newest is None or newest[0] == "appendonly.aof.0.incr.aof":
+        return False
+    path = os.path.join(folder, "appendonlydir", newest[0])
+    if not os.path.exists(path):
+        return False
+    size = os.path.getsize(path)
+    keep = rng.randint(min(newest[1], size), size)
+    os.truncate(path, keep)
+    if keep > newest[1]:
+        with open(path, "r+b") as file:
+            file.seek(rng.randint(newest[1], keep - 1))
+            file.write(b"\0" * rng.randint(0, keep - file.tell()))
+    return True
+
+
 def check(server, load, killed, fsync):
     with server.raw() as raw:
         values = [int(value or 0) for value in
@@ -112,8 +150,10 @@ def check(server, load, killed, fsync):
         assert value >= promised, "counter:%d has %d, promised was %d" % (n, value, promised)
 
 
-def rounds_of(fsync, rounds, faults=None):
-    """Kills and starts servers on one folder. faults(rng): what the server's system calls do."""
+def rounds_of(fsync, rounds, faults=None, power=False):
+    """Kills and starts servers on one folder. faults(rng): what the server's system calls do. power: the
+    machine crashes with them. Returns how often the journal was of use then."""
+    used = 0
     seed = os.environ.get("SEED") or str(random.randrange(1 << 32))
     print("SEED=%s" % seed)
     rng = random.Random(seed)
@@ -134,6 +174,7 @@ def rounds_of(fsync, rounds, faults=None):
             killed = time.monotonic()
             kill(server)
             load.join()
+            used += power and lose_power(folder, rng)
             server = Server(*arguments)
             check(server, load, killed, fsync)
             server.stop()
@@ -141,12 +182,18 @@ def rounds_of(fsync, rounds, faults=None):
         if server is not None:
             server.abandon()
         shutil.rmtree(folder, ignore_errors=True)
+    return used
 
 
 @pytest.mark.timeout(60 + 10 * ROUNDS)
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_nothing_promised_is_missing_after_a_kill(fsync):
     rounds_of(fsync, ROUNDS)
+
+
+@pytest.mark.timeout(60 + 10 * ROUNDS)
+def test_nothing_acknowledged_is_missing_after_a_crash_of_the_machine():
+    assert rounds_of("always", ROUNDS, power=True) > 0
 
 
 @pytest.mark.timeout(60 + 10 * ROUNDS)
