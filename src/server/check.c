@@ -5,8 +5,9 @@
  * data at its start, or none, then commands), or a manifest; a folder is searched for a manifest.
  * Commands are checked for their form and their transactions, not executed.
  *
- * --fix cuts the last file of a log off behind what is whole, after asking (--yes: without).
- * Nothing else is ever written: faults within a file have no mending that loses only the fault.
+ * --fix writes back what the journal of a log has and its file lacks, and cuts the last file of a
+ * log off behind what is whole, after asking (--yes: without). Nothing else is ever written: faults
+ * within a file have no mending that loses only the fault.
  *
  * Threads: one. Rejected: a program of its own, which would be the same code twice. */
 #include "server/check.h"
@@ -16,6 +17,7 @@
 #include "base/number.h"
 #include "base/random.h"
 #include "persist/aof_scan.h"
+#include "persist/journal.h"
 #include "persist/manifest.h"
 #include "persist/rdb_file.h"
 #include <dirent.h>
@@ -203,13 +205,13 @@ static void report(const char *name, const struct finding *f)
                (unsigned long long)(f->size - f->good));
 }
 
-static bool agreed(const struct options *o, const struct finding *f)
+/* The question stands there. */
+static bool agreed(const struct options *o)
 {
     char answer[8] = "";
     if (o->yes)
         return true;
-    printf("  This will shrink the file from %llu bytes to %llu. Continue? [y/N]: ",
-           (unsigned long long)f->size, (unsigned long long)f->good);
+    printf(" Continue? [y/N]: ");
     fflush(stdout);
     return fgets(answer, sizeof(answer), stdin) != NULL && (answer[0] == 'y' || answer[0] == 'Y');
 }
@@ -242,7 +244,9 @@ static bool check_file(const char *path, const char *name, bool last, const stru
                f.cut ? "Only the last file of a log can be cut off." : "Can't be mended.");
         return false;
     }
-    if (!agreed(o, &f)) {
+    printf("  This will shrink the file from %llu bytes to %llu.", (unsigned long long)f.size,
+           (unsigned long long)f.good);
+    if (!agreed(o)) {
         printf("  Nothing was changed.\n");
         return false;
     }
@@ -255,6 +259,50 @@ static bool check_file(const char *path, const char *name, bool last, const stru
 }
 
 /* --- logs --- */
+
+static bool journal_failed(enum kv_err err, const struct kv_journal_outcome *j)
+{
+    if (err == KV_ERR_SYNTAX)
+        printf("  FAULT: it can't be applied to %s: %s\n",
+               j->file != NULL ? j->file->name : "the log", j->fault);
+    else
+        printf("  can't be applied: %s\n",
+               err == KV_ERR_NOMEM ? kv_err_text(err) : strerror(errno));
+    return false;
+}
+
+/* What the journal has and its file has not, after a crash of the machine. A journal that lacks
+ * nothing is left alone: a server may be writing to it. */
+static bool check_journal(const char *folder, const char *name, const struct kv_manifest *m,
+                          const struct options *o)
+{
+    struct kv_journal_outcome j;
+    enum kv_err err = kv_journal_recover(folder, name, m, false, &j);
+    if (err == KV_ERR_NOTFOUND)
+        return true;
+    printf("%s" KV_JOURNAL_SUFFIX ": ", name);
+    if (err == KV_OK && j.lacking_bytes == 0) {
+        printf("the log lacks nothing of it\n");
+        return true;
+    }
+    printf("the journal of appendfsync always\n");
+    if (err != KV_OK)
+        return journal_failed(err, &j);
+    printf("  FAULT: %s lacks %llu bytes that it has\n", j.file->name,
+           (unsigned long long)j.lacking_bytes);
+    if (!o->fix)
+        return false;
+    printf("  This will write them back and remove the journal.");
+    if (!agreed(o)) {
+        printf("  Nothing was changed.\n");
+        return false;
+    }
+    err = kv_journal_recover(folder, name, m, true, &j);
+    if (err != KV_OK)
+        return journal_failed(err, &j);
+    printf("  Successfully written back.\n");
+    return true;
+}
 
 static bool check_log(const char *folder, const char *name, const struct options *o)
 {
@@ -271,7 +319,7 @@ static bool check_log(const char *folder, const char *name, const struct options
         return false;
     }
     printf("%s.manifest: %u files\n", name, m.count);
-    bool whole = true;
+    bool whole = check_journal(folder, name, &m, o);
     for (uint32_t i = 0; i < m.count; i++) {
         const struct kv_manifest_file *f = &m.files[i];
         if (f->type == KV_MANIFEST_HISTORY)
@@ -365,7 +413,8 @@ int kv_check_main(int argc, char *const *argv)
         fputs("Usage: kvik-check [--fix] [--yes] FILE|DIR ...\n"
               "       FILE: an RDB file, an append-only file, or the manifest of a log\n"
               "       DIR: the folder of a log\n"
-              "       --fix: cut off what is not whole at the end of a log, after asking\n"
+              "       --fix: write back what a log lacks and its journal has, cut off what is\n"
+              "              not whole at its end; after asking\n"
               "       --yes: do not ask\n",
               stderr);
         return 2;

@@ -82,6 +82,34 @@ def test_only_the_end_of_a_log_is_cut_off(folder):
     assert (folder / "appendonly.aof.1.incr.aof").stat().st_size == 25
 
 
+def test_fix_writes_back_what_the_journal_has(folder):
+    log = folder / "appendonlydir"
+    server = Server("--dir", folder, "--appendonly", "yes", "--appendfsync", "always")
+    with server.raw() as raw:
+        while b"aof_journal_in_use:1" not in raw.cmd("INFO", "persistence"):
+            raw.cmd("SET", "a", "1")
+        for _ in range(3):
+            raw.cmd("SET", "a", "1")
+    server.process.kill()
+    server.process.wait()
+    server.abandon()
+    path = log / "appendonly.aof.1.incr.aof"
+    whole = path.read_bytes()
+    status, text = check(folder, log)
+    assert status == 0 and "appendonly.aof.journal: the log lacks nothing of it" in text
+    path.write_bytes(whole[:-len(SET_A) - 5])
+    status, text = check(folder, log)
+    assert status == 1
+    assert "FAULT: appendonly.aof.1.incr.aof lacks %d bytes that it has" % (len(SET_A) + 5) in text
+    status, text = check(folder, "--fix", log, answer=b"n\n")
+    assert status == 1 and "Nothing was changed." in text
+    status, text = check(folder, "--fix", log, answer=b"y\n")
+    assert status == 0 and "Successfully written back." in text
+    assert path.read_bytes() == whole
+    assert not (log / "appendonly.aof.journal").exists()
+    assert check(folder, log)[0] == 0
+
+
 def test_data_of_redis_is_looked_through(folder):
     redis = Server("--dir", folder, "--appendonly", "yes", "--dbfilename", "x.rdb", binary=REFERENCE)
     try:
