@@ -84,6 +84,7 @@ help:
 	@echo 'make bench-evict     hit rates of the eviction policies'
 	@echo 'make bench-build     the optimisations against each other'
 	@echo 'make bench-io        the backends of the event loop against each other'
+	@echo 'make bench-aof       the append-only log: appendfsync always and everysec'
 	@echo 'make bench-frag [SIZE_MB=1000]  does memory come back after mass deletion?'
 	@echo 'make soak [TIME=..]  long run of the random tests with changing seeds'
 	@echo 'make coverage        lines reached by the unit and server tests'

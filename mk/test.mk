@@ -10,7 +10,8 @@
 
 .PHONY: test test-matrix test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
-        fuzz-program bench bench-types bench-persist bench-evict bench-frag bench-build bench-io soak coverage
+        fuzz-program bench bench-types bench-persist bench-evict bench-frag bench-aof bench-build \
+        bench-io soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
 # liblzf judges base/lzf.c; the server does without.
@@ -163,6 +164,11 @@ SIZE_MB ?= 1000
 bench-frag:
 	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
 	@$(PYTHON) tests/bench/frag.py $(SIZE_MB) $(ARGS)
+
+# The append-only log beside redis-server's.
+bench-aof:
+	@$(MAKE) --no-print-directory -j2 V=release server
+	@$(PYTHON) tests/bench/aof.py $(ARGS)
 
 TIME ?= 60
 fuzz:
