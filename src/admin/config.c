@@ -436,11 +436,11 @@ static void warn_of_memory(const struct kv_options *o)
 
 static void commit(struct kv_config *c, struct staged *staged, int count)
 {
-    bool folder = false, slowlog = false, memory = false;
+    bool folder = false, logs = false, memory = false;
     for (int i = 0; i < count; i++) {
         kv_config_take_value(c, staged[i].index, &staged[i].value);
         folder = folder || staged[i].index == index_of("dir");
-        slowlog = slowlog || staged[i].index == index_of("slowlog-max-len");
+        logs = logs || strstr(kv_directives[staged[i].index].name, "-max-len") != NULL;
         memory = memory || staged[i].index == index_of("maxmemory");
     }
     if (folder && keep_folder_name(c) != KV_OK)
@@ -455,8 +455,8 @@ static void commit(struct kv_config *c, struct staged *staged, int count)
     kv_log_set_level((enum kv_log_level)o->loglevel);
     if (memory)
         warn_of_memory(o);
-    if (slowlog)
-        kv_engine_slowlog_trim(c->engine);
+    if (logs)
+        kv_engine_command_log_trim(c->engine);
 }
 
 enum kv_err kv_config_set(struct kv_config *c, const struct kv_slice *pairs, int count, bool local,

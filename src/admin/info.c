@@ -8,7 +8,7 @@
  *
  * Honesty: a field is here when its value is known. Features that this version lacks show the value
  * of a server that does not use them (aof_enabled:0). Counters that nobody counts are left out
- * rather than shown as 0 (total_reads_processed, the latency percentiles).
+ * rather than shown as 0 (total_reads_processed).
  *
  * Threads: KV_MODE_STOP; all workers stand, so per-worker state may be read.
  */
@@ -58,7 +58,7 @@ static const struct section sections[] = {
     {"modules", "Modules", SECTION_DEFAULT, write_nothing},
     {"commandstats", "Commandstats", 0, kv_info_commandstats},
     {"errorstats", "Errorstats", SECTION_DEFAULT, kv_info_errorstats},
-    {"latencystats", "Latencystats", 0, write_nothing},
+    {"latencystats", "Latencystats", 0, kv_info_latencystats},
     {"kvik", "Kvik", SECTION_DEFAULT, kv_info_kvik},
     {"kvik_memory", "Kvik_memory", 0, kv_info_kvik_memory},
     {"cluster", "Cluster", SECTION_DEFAULT, write_cluster},

@@ -29,6 +29,7 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out);
 void kv_info_replication(struct kv_engine *e, struct kv_text *out);
 void kv_info_cpu(struct kv_engine *e, struct kv_text *out);
 void kv_info_commandstats(struct kv_engine *e, struct kv_text *out);
+void kv_info_latencystats(struct kv_engine *e, struct kv_text *out);
 void kv_info_errorstats(struct kv_engine *e, struct kv_text *out);
 void kv_info_keyspace(struct kv_engine *e, struct kv_text *out);
 void kv_info_kvik(struct kv_engine *e, struct kv_text *out);

@@ -1,4 +1,4 @@
-/* INFO sections stats, commandstats, errorstats and kvik.
+/* INFO sections stats, commandstats, latencystats, errorstats and kvik.
  *
  * All counters have one writer (a worker) and are summed here. Command statistics are listed in the
  * order of the table; only commands that were called, rejected or failed show.
@@ -11,6 +11,11 @@
  */
 #include "admin/info_priv.h"
 #include "engine/pubsub.h"
+
+#include "admin/words.h"
+#include "base/number.h"
+#include "engine/latency.h"
+#include "mem/arena.h"
 
 static void write_count(struct kv_text *out, const char *name, uint64_t value)
 {
@@ -118,6 +123,62 @@ void kv_info_commandstats(struct kv_engine *e, struct kv_text *out)
         for (uint32_t sub = 0; sub < cmd->sub_count; sub++)
             write_command(e, &cmd->subs[sub], out);
     }
+}
+
+/* The values of latency-tracking-info-percentiles, as they are shown. */
+static bool take_percentiles(struct kv_engine *e, struct kv_arena *arena, struct kv_text *text,
+                             struct kv_words *words)
+{
+    const struct kv_config *c = kv_config_of(e);
+    if (c == NULL)
+        kv_text_printf(text, "50 99 99.9");
+    else
+        kv_config_print(
+            c, (uint32_t)kv_directive_find(KV_SLICE("latency-tracking-info-percentiles")), text);
+    return kv_words_split_plain(arena, kv_text_slice(text), words) == KV_OK;
+}
+
+static void write_latency(struct kv_engine *e, const struct kv_command *cmd,
+                          const struct kv_words *percentiles, struct kv_latency_sum *sum,
+                          struct kv_text *out)
+{
+    if (!kv_engine_latency(e, cmd->id, sum))
+        return;
+    kv_text_printf(out, "latency_percentiles_usec_%s:", cmd->full_name);
+    for (int i = 0; i < percentiles->count; i++) {
+        struct kv_slice p = percentiles->items[i];
+        double percent = 0;
+        bool good = kv_double_parse(p, &percent);
+        KV_ASSERT(good);
+        kv_text_printf(out, "%sp%.*s=%.3f", i == 0 ? "" : ",", (int)p.len, p.ptr,
+                       (double)kv_latency_percentile(sum, percent) / 1000);
+    }
+    kv_text_printf(out, "\r\n");
+}
+
+void kv_info_latencystats(struct kv_engine *e, struct kv_text *out)
+{
+    const struct kv_command_table *table = kv_engine_commands(e);
+    struct kv_words percentiles;
+    struct kv_arena arena;
+    struct kv_text text;
+    if (!kv_engine_options(e)->latency_tracking)
+        return;
+    kv_text_init(&text);
+    kv_arena_init(&arena, 1024, KV_MEM_CONFIG);
+    struct kv_latency_sum *sum = kv_mem_try_alloc(sizeof(*sum), KV_MEM_CONFIG);
+    if (sum != NULL && take_percentiles(e, &arena, &text, &percentiles)) {
+        for (uint32_t i = 0; i < table->command_count; i++) {
+            const struct kv_command *cmd = &table->commands[i];
+            write_latency(e, cmd, &percentiles, sum, out);
+            for (uint32_t j = 0; j < cmd->sub_count; j++)
+                write_latency(e, &cmd->subs[j], &percentiles, sum, out);
+        }
+    }
+    if (sum != NULL)
+        kv_mem_free(sum, sizeof(*sum), KV_MEM_CONFIG);
+    kv_arena_release(&arena);
+    kv_text_release(&text);
 }
 
 static void write_error(void *arg, const char *code, uint64_t count)

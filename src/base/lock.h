@@ -15,7 +15,8 @@ enum kv_lock_rank {
     KV_RANK_CHANNEL = 36,    /* channels that share a lock; ranks after shard locks */
     KV_RANK_PATTERN = 37,    /* all patterns */
     KV_RANK_BACKGROUND = 40, /* queue of the background thread */
-    KV_RANK_SLOWLOG = 50,
+    KV_RANK_COMMAND_LOG = 50,
+    KV_RANK_LATENCY = 51,
     KV_RANK_MEM = 60,       /* list of memory slots */
     KV_RANK_MEM_CLASS = 61, /* slabs of one size class */
     KV_RANK_MEM_CHUNK = 62, /* chunks of slabs */

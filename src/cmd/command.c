@@ -189,20 +189,6 @@ static void reply_all_info(struct kv_call *call)
         reply_info(call->out, &table->commands[i]);
 }
 
-/* "get", "client|kill", any case; NULL when there is none. */
-static const struct kv_command *find_command(const struct kv_call *call, struct kv_slice name)
-{
-    const char *bar = name.len == 0 ? NULL : memchr(name.ptr, '|', name.len);
-    if (bar == NULL)
-        return kv_engine_command(call->engine, name);
-    size_t container_len = (size_t)(bar - name.ptr);
-    const struct kv_command *container =
-        kv_engine_command(call->engine, kv_slice(name.ptr, container_len));
-    if (container == NULL)
-        return NULL;
-    return kv_command_sub(container, kv_slice(bar + 1, name.len - container_len - 1));
-}
-
 void kv_cmd_command(struct kv_call *call)
 {
     reply_all_info(call);
@@ -216,7 +202,7 @@ void kv_cmd_command_info(struct kv_call *call)
     }
     kv_reply_array(call->out, (size_t)call->argc - 2);
     for (int i = 2; i < call->argc; i++) {
-        const struct kv_command *cmd = find_command(call, call->argv[i]);
+        const struct kv_command *cmd = kv_engine_command_or_sub(call->engine, call->argv[i]);
         if (cmd == NULL)
             kv_reply_null(call->out);
         else
@@ -493,7 +479,7 @@ void kv_cmd_command_docs(struct kv_call *call)
     struct kv_chunk *token = kv_out_deferred_begin(call->out);
     size_t known = 0;
     for (int i = 2; i < call->argc; i++) {
-        const struct kv_command *cmd = find_command(call, call->argv[i]);
+        const struct kv_command *cmd = kv_engine_command_or_sub(call->engine, call->argv[i]);
         if (cmd != NULL) {
             reply_docs(call->out, cmd);
             known++;

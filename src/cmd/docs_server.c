@@ -29,6 +29,49 @@ static const struct kv_command_arg args_bgsave[] = {
      .arg_count = 2},
 };
 
+static const struct kv_command_arg args_commandlog_get_2[] = {
+    {.name = "slow", .type = KV_ARG_PURE_TOKEN, .token = "SLOW", .key_spec = -1},
+    {.name = "large-request", .type = KV_ARG_PURE_TOKEN, .token = "LARGE-REQUEST", .key_spec = -1},
+    {.name = "large-reply", .type = KV_ARG_PURE_TOKEN, .token = "LARGE-REPLY", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_commandlog_get[] = {
+    {.name = "count", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "type",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_commandlog_get_2,
+     .arg_count = 3},
+};
+
+static const struct kv_command_arg args_commandlog_len_1[] = {
+    {.name = "slow", .type = KV_ARG_PURE_TOKEN, .token = "SLOW", .key_spec = -1},
+    {.name = "large-request", .type = KV_ARG_PURE_TOKEN, .token = "LARGE-REQUEST", .key_spec = -1},
+    {.name = "large-reply", .type = KV_ARG_PURE_TOKEN, .token = "LARGE-REPLY", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_commandlog_len[] = {
+    {.name = "type",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_commandlog_len_1,
+     .arg_count = 3},
+};
+
+static const struct kv_command_arg args_commandlog_reset_1[] = {
+    {.name = "slow", .type = KV_ARG_PURE_TOKEN, .token = "SLOW", .key_spec = -1},
+    {.name = "large-request", .type = KV_ARG_PURE_TOKEN, .token = "LARGE-REQUEST", .key_spec = -1},
+    {.name = "large-reply", .type = KV_ARG_PURE_TOKEN, .token = "LARGE-REPLY", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_commandlog_reset[] = {
+    {.name = "type",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_commandlog_reset_1,
+     .arg_count = 3},
+};
+
 static const struct kv_command_arg args_command_docs[] = {
     {.name = "command-name",
      .type = KV_ARG_STRING,
@@ -124,6 +167,28 @@ static const struct kv_command_arg args_flushdb[] = {
 
 static const struct kv_command_arg args_info[] = {
     {.name = "section",
+     .type = KV_ARG_STRING,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_latency_graph[] = {
+    {.name = "event", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_latency_histogram[] = {
+    {.name = "command",
+     .type = KV_ARG_STRING,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_latency_history[] = {
+    {.name = "event", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_latency_reset[] = {
+    {.name = "event",
      .type = KV_ARG_STRING,
      .key_spec = -1,
      .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
@@ -232,6 +297,32 @@ const struct kv_command_docs kv_command_docs_server[] = {
      .since = "2.8.13",
      .group = "server",
      .complexity = "O(N) where N is the number of commands"},
+    {.summary = "Looks at the logs of slow and large commands",
+     .since = "8.1.0",
+     .group = "server",
+     .complexity = "Depends on the subcommand"},
+    {.summary = "Returns the newest entries of a command log",
+     .since = "8.1.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of entries returned",
+     .args = args_commandlog_get,
+     .arg_count = 2},
+    {.summary = "Lists the subcommands of COMMANDLOG",
+     .since = "8.1.0",
+     .group = "server",
+     .complexity = "O(1)"},
+    {.summary = "Returns the number of entries in a command log",
+     .since = "8.1.0",
+     .group = "server",
+     .complexity = "O(1)",
+     .args = args_commandlog_len,
+     .arg_count = 1},
+    {.summary = "Removes all entries of a command log",
+     .since = "8.1.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of entries in it",
+     .args = args_commandlog_reset,
+     .arg_count = 1},
     {.summary = "Counts the commands", .since = "2.8.13", .group = "server", .complexity = "O(1)"},
     {.summary = "Describes commands to people: summary, complexity, arguments",
      .since = "7.0.0",
@@ -322,6 +413,46 @@ const struct kv_command_docs kv_command_docs_server[] = {
      .since = "1.0.0",
      .group = "server",
      .complexity = "O(1)"},
+    {.summary = "Looks at the times that commands and events took",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "Depends on the subcommand"},
+    {.summary = "Reports what was slow, in words",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "O(1)"},
+    {.summary = "Draws the samples of an event with characters",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "O(1)",
+     .args = args_latency_graph,
+     .arg_count = 1},
+    {.summary = "Lists the subcommands of LATENCY",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "O(1)"},
+    {.summary = "Returns how the times of commands are distributed",
+     .since = "7.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of commands with times",
+     .args = args_latency_histogram,
+     .arg_count = 1},
+    {.summary = "Returns the samples of an event",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "O(1)",
+     .args = args_latency_history,
+     .arg_count = 1},
+    {.summary = "Returns the newest sample of each event",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "O(1)"},
+    {.summary = "Forgets the samples of events",
+     .since = "2.8.13",
+     .group = "server",
+     .complexity = "O(1)",
+     .args = args_latency_reset,
+     .arg_count = 1},
     {.summary = "Draws a picture and tells the version",
      .since = "5.0.0",
      .group = "server",

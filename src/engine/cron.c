@@ -64,6 +64,7 @@ static bool expire_slice(struct kv_worker *w, uint32_t shard, bool *busy)
     kv_release(w, KV_HOLD_SHARDS);
     uint64_t slice_ns = kv_clock_ticks_to_ns(w->now_ticks - start);
     kv_stat_add(&w->stats.expire_ns, slice_ns);
+    kv_latency_note(&w->engine->latency, KV_LATENCY_EXPIRE, slice_ns);
     if (removed > 0)
         kv_stat_max(&w->store_stats.slice_ns_max, slice_ns);
     return more;

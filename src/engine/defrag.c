@@ -231,6 +231,7 @@ void kv_worker_defrag(struct kv_worker *w)
     d->commands = kv_stat_read(&w->stats.commands);
     kv_stat_add(&w->stats.defrag_ns, kv_clock_ticks_to_ns(now - start));
     kv_stat_max(&w->stats.defrag_slice_ns_max, kv_clock_ticks_to_ns(now - start));
+    kv_latency_note(&w->engine->latency, KV_LATENCY_DEFRAG, kv_clock_ticks_to_ns(now - start));
     pace(d, start, now, effort);
     if (busy)
         d->resume_ticks = KV_MAX(d->resume_ticks, now + kv_clock_ns_to_ticks(BUSY_NS));

@@ -119,13 +119,43 @@ static void prepare_call(struct kv_client *c, const struct kv_command *cmd,
     c->last_cmd = cmd;
 }
 
-static KV_COLD void log_slow(struct kv_client *c, const struct kv_command *cmd,
-                             const struct kv_slice *argv, int argc, uint64_t usec)
+static KV_COLD void log_command(struct kv_client *c, enum kv_command_log_kind kind,
+                                const struct kv_command *cmd, const struct kv_slice *argv, int argc,
+                                uint64_t value)
 {
     struct kv_engine *e = c->worker->engine;
-    if (cmd->flags & KV_CMD_SKIP_SLOWLOG || e->options.slowlog_max_len == 0)
+    const struct kv_command_log_options *o = &e->options.command_log[kind];
+    if (o->limit < 0 || value < (uint64_t)o->limit || o->max_len == 0 ||
+        cmd->flags & KV_CMD_SKIP_SLOWLOG)
         return;
-    kv_slowlog_add(&e->slowlog, c, argv, argc, usec, e->options.slowlog_max_len);
+    kv_command_log_add(&e->command_logs[kind], c, argv, argc, value, o->max_len);
+}
+
+static KV_COLD void note_late(struct kv_client *c, const struct kv_command *cmd,
+                              const struct kv_slice *argv, int argc, uint64_t ticks)
+{
+    uint64_t ns = kv_clock_ticks_to_ns(ticks);
+    log_command(c, KV_COMMAND_LOG_SLOW, cmd, argv, argc, ns / 1000);
+    kv_latency_note(&c->worker->engine->latency,
+                    cmd->flags & KV_CMD_FAST ? KV_LATENCY_FAST_COMMAND : KV_LATENCY_COMMAND, ns);
+}
+
+/* Arguments lie in one block in their order, or (a command that was too large for the read buffer)
+ * in several. */
+KV_INLINE bool may_be_large(const struct kv_client *c, const struct kv_slice *argv, int argc)
+{
+    const struct kv_slice *last = &argv[argc - 1];
+    return (uint64_t)(last->ptr - argv[0].ptr) + last->len >= c->worker->request_limit ||
+           c->partial != NULL;
+}
+
+static KV_COLD void note_request(struct kv_client *c, const struct kv_command *cmd,
+                                 const struct kv_slice *argv, int argc)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < argc; i++)
+        bytes += argv[i].len;
+    log_command(c, KV_COMMAND_LOG_REQUEST, cmd, argv, argc, bytes);
 }
 
 KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
@@ -142,8 +172,32 @@ KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
         kv_stat_add(&s->failed, 1);
     kv_stat_add(&w->stats.commands, 1);
     c->commands++;
-    if (KV_UNLIKELY(ticks >= w->slow_ticks))
-        log_slow(c, cmd, argv, argc, kv_clock_ticks_to_ns(ticks) / 1000);
+    if (KV_LIKELY(w->latency_tracking))
+        kv_latency_count(&s->latency, ticks);
+    if (KV_UNLIKELY(ticks >= w->late_ticks))
+        note_late(c, cmd, argv, argc, ticks);
+    if (KV_UNLIKELY(may_be_large(c, argv, argc)))
+        note_request(c, cmd, argv, argc);
+}
+
+/* Bytes of output behind a position in a chunk (NULL: behind the chunk); `tail` NULL: all of it. */
+static size_t output_since(const struct kv_out *o, const struct kv_chunk *tail, const char *pos)
+{
+    size_t bytes = 0;
+    for (const struct kv_chunk *k = tail != NULL ? tail : o->head; k != NULL; k = k->next) {
+        const char *end = k == o->tail && o->pos != NULL ? o->pos : k->data + k->len;
+        if (k != tail)
+            bytes += (size_t)(end - k->data);
+        else if (pos != NULL)
+            bytes += (size_t)(end - pos);
+    }
+    return bytes;
+}
+
+static KV_COLD void note_reply(struct kv_client *c, const struct kv_command *cmd,
+                               const struct kv_slice *argv, int argc, size_t bytes)
+{
+    log_command(c, KV_COMMAND_LOG_REPLY, cmd, argv, argc, bytes);
 }
 
 void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
@@ -160,6 +214,8 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     if (KV_UNLIKELY(muted || may_retry))
         mark = kv_out_mark(&c->out);
     uint64_t errors = kv_stat_read(&w->stats.error_replies);
+    const struct kv_chunk *tail = c->out.tail;
+    const char *pos = c->out.pos;
 
     cmd->fn(call);
 
@@ -170,6 +226,8 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     /* Smaller, when the command was CONFIG RESETSTAT. */
     bool failed = kv_stat_read(&w->stats.error_replies) > errors;
     count_call(c, cmd, argv, argc, failed);
+    if (KV_UNLIKELY(c->out.tail != tail || (size_t)(c->out.pos - pos) >= w->reply_limit))
+        note_reply(c, cmd, argv, argc, output_since(&c->out, tail, pos));
     if (KV_UNLIKELY(call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
                     kv_stream_active(&w->engine->stream))) {
         if (!(call->flags & KV_CALL_PROPAGATED))

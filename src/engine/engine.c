@@ -112,7 +112,9 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     atomic_store(&e->next_client_id, 1);
     kv_gate_init(&e->gate);
     kv_stream_init(&e->stream);
-    kv_slowlog_init(&e->slowlog);
+    for (int i = 0; i < KV_COMMAND_LOGS; i++)
+        kv_command_log_init(&e->command_logs[i]);
+    kv_latency_monitor_init(&e->latency);
     kv_snapshot_init(&e->snapshot);
     kv_pubsub_init(e);
     e->background = kv_background_create();
@@ -180,7 +182,9 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_store_destroy(e->store);
     kv_mem_free(e->by_id, e->table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
     kv_command_index_destroy(e->index);
-    kv_slowlog_release(&e->slowlog);
+    for (int i = 0; i < KV_COMMAND_LOGS; i++)
+        kv_command_log_release(&e->command_logs[i]);
+    kv_latency_monitor_release(&e->latency);
     kv_snapshot_release(&e->snapshot);
     kv_pubsub_release(e);
     kv_stream_release(&e->stream);
@@ -235,6 +239,9 @@ void kv_engine_apply_options(struct kv_engine *e)
         .list_max_listpack_size = o->list_max_listpack_size,
     };
     kv_store_set_limits(e->store, &limits);
+    atomic_store(&e->latency.threshold_ns, o->latency_monitor_threshold_ms == 0
+                                               ? UINT64_MAX
+                                               : o->latency_monitor_threshold_ms * 1000000);
     kv_memory_limit_apply(e);
 }
 
@@ -272,6 +279,18 @@ const char *kv_engine_loop_name(const struct kv_engine *e)
 const struct kv_command *kv_engine_command(const struct kv_engine *e, struct kv_slice name)
 {
     return kv_command_index_find(e->index, name);
+}
+
+const struct kv_command *kv_engine_command_or_sub(const struct kv_engine *e, struct kv_slice name)
+{
+    const char *bar = name.len == 0 ? NULL : memchr(name.ptr, '|', name.len);
+    if (bar == NULL)
+        return kv_engine_command(e, name);
+    size_t container_len = (size_t)(bar - name.ptr);
+    const struct kv_command *container = kv_engine_command(e, kv_slice(name.ptr, container_len));
+    if (container == NULL)
+        return NULL;
+    return kv_command_sub(container, kv_slice(bar + 1, name.len - container_len - 1));
 }
 
 void kv_engine_set_hooks(struct kv_engine *e, const struct kv_engine_hooks *hooks)
@@ -361,7 +380,7 @@ void kv_engine_reset_stats(struct kv_engine *e)
         w->assigned = 0;
         memset(&w->stats, 0, sizeof(w->stats));
         memset(&w->store_stats, 0, sizeof(w->store_stats));
-        memset(w->command_stats, 0, e->table->id_count * sizeof(*w->command_stats));
+        kv_worker_clear_command_stats(w);
         w->error_count = 0;
         w->load_busy_ns = 0;
         kv_stat_set(&w->stats.clients, clients);

@@ -47,9 +47,11 @@ struct kv_worker *kv_engine_worker(struct kv_engine *e, uint32_t index);
 /* Backend of the event loops: "epoll" or "io_uring". */
 const char *kv_engine_loop_name(const struct kv_engine *e);
 
-/* Command by name (any case), with subcommand when the container needs one: *cmd is the container
- * and *sub the subcommand or NULL. Top-level name unknown: returns NULL. */
+/* Command by name (any case), or NULL; a container is one too. */
 const struct kv_command *kv_engine_command(const struct kv_engine *e, struct kv_slice name);
+
+/* The same for "get" and "client|kill". */
+const struct kv_command *kv_engine_command_or_sub(const struct kv_engine *e, struct kv_slice name);
 
 /* Periodic work that folders above add: called on worker 0 about `hz` times a second, and hooks for
  * events. Set before kv_engine_run. */
@@ -97,8 +99,10 @@ uint64_t kv_engine_stat(const struct kv_engine *e, size_t field_offset);
 uint64_t kv_engine_store_stat(const struct kv_engine *e, size_t field_offset); /* kv_store_stats */
 
 /* Per command. */
+struct kv_latency_histogram;
 struct kv_command_stats {
     kv_stat calls, ticks, rejected, failed;
+    _Atomic(struct kv_latency_histogram *) latency; /* NULL: no times were counted */
 };
 void kv_engine_command_stat(const struct kv_engine *e, uint16_t command_id, uint64_t *calls,
                             uint64_t *usec, uint64_t *rejected, uint64_t *failed);
@@ -147,22 +151,22 @@ int64_t kv_engine_uptime_seconds(const struct kv_engine *e);
 uint64_t kv_engine_ops_per_second(const struct kv_engine *e);
 void kv_engine_net_rates(const struct kv_engine *e, double *input_kbps, double *output_kbps);
 
-/* --- slow log, any thread --- */
-struct kv_slowlog_entry {
+/* --- logs of remarkable commands (engine/command_log.h), any thread --- */
+struct kv_command_log_entry {
     uint64_t id;
-    int64_t time_s; /* Unix time */
-    uint64_t usec;
+    int64_t time_s;        /* Unix time */
+    uint64_t value;        /* microseconds, bytes of the request, bytes of the reply */
     int argc;              /* at most 32, long ones cut as Redis does */
     struct kv_slice *argv; /* owned by the entry */
     struct kv_slice peer, name;
 };
-/* Visits newest first, at most `max`; under the slow log's mutex: copy, do not wait. */
-void kv_engine_slowlog_each(struct kv_engine *e, uint64_t max,
-                            void (*visit)(const struct kv_slowlog_entry *entry, void *arg),
-                            void *arg);
-uint64_t kv_engine_slowlog_len(struct kv_engine *e);
-void kv_engine_slowlog_reset(struct kv_engine *e);
-void kv_engine_slowlog_trim(struct kv_engine *e); /* after slowlog-max-len changed */
+/* Visits newest first, at most `max`; under the log's mutex: copy, do not wait. */
+void kv_engine_command_log_each(struct kv_engine *e, enum kv_command_log_kind kind, uint64_t max,
+                                void (*visit)(const struct kv_command_log_entry *entry, void *arg),
+                                void *arg);
+uint64_t kv_engine_command_log_len(struct kv_engine *e, enum kv_command_log_kind kind);
+void kv_engine_command_log_reset(struct kv_engine *e, enum kv_command_log_kind kind);
+void kv_engine_command_log_trim(struct kv_engine *e); /* after a greatest length changed */
 
 /* --- library use --- */
 void kv_worker_attach(struct kv_worker *w); /* the calling thread becomes this worker's */

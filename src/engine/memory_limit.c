@@ -221,7 +221,9 @@ static enum outcome evict_slice(struct kv_worker *w, uint64_t want_bytes, uint64
     kv_stream_settle(w);
     for (uint32_t i = 0; i < s.later.count; i++)
         kv_engine_background(e, kv_store_free_evicted, s.later.entries[i]);
-    kv_stat_add(&w->stats.evict_ns, kv_clock_ticks_to_ns(kv_clock_ticks() - start));
+    uint64_t ns = kv_clock_ticks_to_ns(kv_clock_ticks() - start);
+    kv_stat_add(&w->stats.evict_ns, ns);
+    kv_latency_note(&e->latency, KV_LATENCY_EVICTION, ns);
     *freed_bytes = s.result.bytes;
     return s.result.bytes > 0 && outcome == BUSY ? EVICTED : outcome;
 }

@@ -64,8 +64,10 @@ void kv_options_default(struct kv_options *o)
     o->loglevel = KV_LOG_NOTICE;
     o->hz = 10;
     o->lookahead = 16;
-    o->slowlog_log_slower_than_us = 10000;
-    o->slowlog_max_len = 128;
+    o->command_log[KV_COMMAND_LOG_SLOW] = (struct kv_command_log_options){10000, 128};
+    o->command_log[KV_COMMAND_LOG_REQUEST] = (struct kv_command_log_options){1 << 20, 128};
+    o->command_log[KV_COMMAND_LOG_REPLY] = (struct kv_command_log_options){1 << 20, 128};
+    o->latency_tracking = true;
     o->active_expire = true;
     o->lfu_log_factor = 10;
     o->lfu_decay_time = 1;

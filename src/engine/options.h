@@ -33,6 +33,19 @@ enum kv_io_backend { KV_BACKEND_AUTO, KV_BACKEND_EPOLL, KV_BACKEND_IO_URING };
 
 enum kv_client_class { KV_CLASS_NORMAL, KV_CLASS_REPLICA, KV_CLASS_PUBSUB, KV_CLASS_COUNT };
 
+/* In the order of struct kv_options: what makes a command remarkable. */
+enum kv_command_log_kind {
+    KV_COMMAND_LOG_SLOW,    /* microseconds that it ran */
+    KV_COMMAND_LOG_REQUEST, /* bytes of its arguments */
+    KV_COMMAND_LOG_REPLY,   /* bytes of its reply */
+    KV_COMMAND_LOGS,
+};
+
+struct kv_command_log_options {
+    int64_t limit; /* from here on it is logged; negative: never; 0: always */
+    uint32_t max_len;
+};
+
 struct kv_output_limit {
     uint64_t hard_bytes; /* 0: none */
     uint64_t soft_bytes; /* 0: none */
@@ -82,12 +95,13 @@ struct kv_options {
     uint64_t proto_max_bulk_len;        /* 512 MiB */
     uint64_t client_query_buffer_limit; /* 1 GiB */
     struct kv_output_limit output_limit[KV_CLASS_COUNT];
-    uint32_t hz;                        /* 10 */
-    uint32_t lookahead;                 /* 16: commands parsed ahead; 1 switches batches off */
-    int64_t slowlog_log_slower_than_us; /* 10,000; negative: off; 0: all */
-    uint32_t slowlog_max_len;           /* 128 */
-    bool lazyfree_user_flush;           /* FLUSHALL without word is ASYNC */
-    bool active_expire;                 /* DEBUG SET-ACTIVE-EXPIRE */
+    uint32_t hz;        /* 10 */
+    uint32_t lookahead; /* 16: commands parsed ahead; 1 switches batches off */
+    struct kv_command_log_options command_log[KV_COMMAND_LOGS];
+    bool latency_tracking;                 /* times of commands are counted in histograms */
+    uint64_t latency_monitor_threshold_ms; /* events that take so long are kept; 0: none */
+    bool lazyfree_user_flush;              /* FLUSHALL without word is ASYNC */
+    bool active_expire;                    /* DEBUG SET-ACTIVE-EXPIRE */
     uint32_t lfu_log_factor, lfu_decay_time;
     uint64_t maxmemory;          /* bytes; 0: no limit */
     uint32_t maxmemory_policy;   /* enum kv_policy */

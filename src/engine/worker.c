@@ -46,7 +46,7 @@ struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
     kv_commit_init(w);
     w->command_stats = kv_mem_zalloc(e->table->id_count * sizeof(*w->command_stats), KV_MEM_CONFIG);
     w->hold_ticks = kv_clock_ns_to_ticks(KV_HOLD_NS);
-    w->slow_ticks = UINT64_MAX;
+    w->late_ticks = w->request_limit = w->reply_limit = UINT64_MAX;
     w->call.engine = e;
     w->call.worker = w;
     w->call.view.store = e->store;
@@ -71,10 +71,19 @@ void kv_worker_clear(struct kv_worker *w)
     kv_this_worker = before;
 }
 
+void kv_worker_clear_command_stats(struct kv_worker *w)
+{
+    uint32_t count = w->engine->table->id_count;
+    for (uint32_t i = 0; i < count; i++)
+        kv_latency_free(&w->command_stats[i].latency);
+    memset(w->command_stats, 0, count * sizeof(*w->command_stats));
+}
+
 void kv_worker_destroy(struct kv_worker *w)
 {
     kv_worker_clear(w);
     kv_mem_free(w->stream.bytes, w->stream.capacity, KV_MEM_STREAM);
+    kv_worker_clear_command_stats(w);
     kv_mem_free(w->command_stats, w->engine->table->id_count * sizeof(*w->command_stats),
                 KV_MEM_CONFIG);
     kv_mem_free(w->input, KV_INPUT_BYTES, KV_MEM_ARENA);
@@ -285,6 +294,26 @@ static void read_clock(struct kv_worker *w)
     }
 }
 
+/* From where on a log of commands wants to know. */
+static uint64_t log_limit(const struct kv_engine *e, enum kv_command_log_kind kind)
+{
+    const struct kv_command_log_options *o = &e->options.command_log[kind];
+    return o->limit < 0 || o->max_len == 0 ? UINT64_MAX : (uint64_t)o->limit;
+}
+
+/* What the options say of remarkable commands, in the form that commands are compared with. */
+static void take_limits(struct kv_worker *w)
+{
+    struct kv_engine *e = w->engine;
+    uint64_t slow_us = log_limit(e, KV_COMMAND_LOG_SLOW);
+    uint64_t late_ns = slow_us > UINT64_MAX / 1000 ? UINT64_MAX : slow_us * 1000;
+    late_ns = KV_MIN(late_ns, atomic_load_explicit(&e->latency.threshold_ns, memory_order_relaxed));
+    w->late_ticks = late_ns == UINT64_MAX ? UINT64_MAX : kv_clock_ns_to_ticks(late_ns);
+    w->request_limit = log_limit(e, KV_COMMAND_LOG_REQUEST);
+    w->reply_limit = log_limit(e, KV_COMMAND_LOG_REPLY);
+    w->latency_tracking = e->options.latency_tracking;
+}
+
 void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
@@ -302,8 +331,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     read_clock(w);
     w->round_ms = w->now_ms = w->round_us / 1000;
     kv_stat_add(&w->stats.loops, 1);
-    int64_t slower = e->options.slowlog_log_slower_than_us;
-    w->slow_ticks = slower < 0 ? UINT64_MAX : kv_clock_ns_to_ticks((uint64_t)slower * 1000);
+    take_limits(w);
     kv_worker_drain(w);
     if (KV_UNLIKELY(w->paused.first != NULL && !kv_engine_paused(e, w->now_ms)))
         resume_list(w, &w->paused);

@@ -9,16 +9,17 @@
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/client_limit.h"
+#include "engine/command_log.h"
 #include "engine/commit.h"
 #include "engine/defrag.h"
 #include "engine/delivery.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/inbox.h"
+#include "engine/latency.h"
 #include "engine/lockset.h"
 #include "engine/memory_limit.h"
 #include "engine/pubsub.h"
-#include "engine/slowlog.h"
 #include "engine/snapshot.h"
 #include "engine/stream.h"
 #include "mem/arena.h"
@@ -120,8 +121,10 @@ struct kv_worker {
     int64_t round_us;    /* wall time at round_start_ticks, microseconds */
     int64_t round_ms;    /* wall time at the start of the round */
     uint64_t hold_ticks; /* KV_HOLD_NS in ticks */
-    uint64_t slow_ticks; /* from here on a command enters the slow log; UINT64_MAX: never */
-    uint64_t hold_start; /* ticks when locks were taken */
+    uint64_t late_ticks; /* from here on somebody wants to know of a command; UINT64_MAX: never */
+    uint64_t request_limit, reply_limit; /* bytes, likewise */
+    bool latency_tracking;
+    uint64_t hold_start;              /* ticks when locks were taken */
     struct kv_recent_name recent[32]; /* commands by the exact bytes of their names */
 
     struct kv_client *clients; /* all, newest first */
@@ -184,7 +187,8 @@ struct kv_engine {
     struct kv_gate gate;
     struct kv_stream stream;
     struct kv_commit commit;
-    struct kv_slowlog slowlog;
+    struct kv_command_log command_logs[KV_COMMAND_LOGS];
+    struct kv_latency_monitor latency;
     struct kv_engine_hooks hooks;
     struct kv_defrag defrag;
     struct kv_snapshot snapshot;
@@ -267,6 +271,7 @@ const struct kv_command *kv_command_index_find(const struct kv_command_index *x,
 struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index);
 void kv_worker_clear(struct kv_worker *w); /* frees its clients; before any worker is destroyed */
 void kv_worker_destroy(struct kv_worker *w);
+void kv_worker_clear_command_stats(struct kv_worker *w); /* the worker, or all stand still */
 void kv_worker_run(struct kv_worker *w);
 void kv_worker_round(struct kv_worker *w, int timeout_ms);
 void kv_worker_drain(struct kv_worker *w);

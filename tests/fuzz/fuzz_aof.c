@@ -29,7 +29,7 @@ static void start(void)
     kv_clock_init();
     kv_log_set_level(KV_LOG_NOTHING);
     kv_options_default(&options);
-    options.slowlog_log_slower_than_us = -1;
+    options.command_log[KV_COMMAND_LOG_SLOW].limit = -1;
     engine = kv_engine_create(&options, &tiny_table);
     fd = memfd_create("aof", 0);
     KV_ASSERT(fd >= 0);

@@ -132,7 +132,7 @@ static void start(void)
     kv_log_set_level(KV_LOG_NOTHING);
     kv_options_default(&options);
     options.proto_max_bulk_len = VALUE_MAX;
-    options.slowlog_log_slower_than_us = -1;
+    options.command_log[KV_COMMAND_LOG_SLOW].limit = -1;
     copy_table();
     engine = kv_engine_create(&options, &table);
     kv_worker_attach(kv_engine_worker(engine, 0));

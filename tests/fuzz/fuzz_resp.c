@@ -30,7 +30,7 @@ static void start(void)
     kv_log_set_level(KV_LOG_NOTHING);
     kv_options_default(&options);
     options.proto_max_bulk_len = BULK_MAX;
-    options.slowlog_log_slower_than_us = -1;
+    options.command_log[KV_COMMAND_LOG_SLOW].limit = -1;
     options.requirepass = "secret"; /* clients start as strangers */
     engine = kv_engine_create(&options, &tiny_table);
     kv_worker_attach(kv_engine_worker(engine, 0));

@@ -428,7 +428,7 @@ static void play(const char *name, uint64_t memory_bytes)
         options.lazyfree_eviction = true;
     }
     options.shards = 8;
-    options.slowlog_log_slower_than_us = 300;
+    options.command_log[KV_COMMAND_LOG_SLOW].limit = 300;
     other.active_expire = false;
     engine = kv_engine_create(&options, &kv_command_table);
     struct follower f = {.engine = kv_engine_create(&other, &kv_command_table)};

@@ -18,7 +18,7 @@ static void engine_setup(void)
 {
     total_before = kv_mem_used_total();
     kv_options_default(&options);
-    options.slowlog_log_slower_than_us = -1;
+    options.command_log[KV_COMMAND_LOG_SLOW].limit = -1;
     options.shards = 64;
 }
 

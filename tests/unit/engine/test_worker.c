@@ -402,7 +402,7 @@ struct seen {
     size_t last_len, second_len;
 };
 
-static void see(const struct kv_slowlog_entry *entry, void *arg)
+static void see(const struct kv_command_log_entry *entry, void *arg)
 {
     struct seen *s = arg;
     if (s->count++ == 0) {
@@ -415,15 +415,15 @@ static void see(const struct kv_slowlog_entry *entry, void *arg)
 
 START_TEST(slow_commands_are_kept_newest_first)
 {
-    options.slowlog_log_slower_than_us = 0;
-    options.slowlog_max_len = 5;
+    options.command_log[KV_COMMAND_LOG_SLOW].limit = 0;
+    options.command_log[KV_COMMAND_LOG_SLOW].max_len = 5;
     start(1);
     kv_worker_poll(w0, 0);
     struct kv_client *c = client_new();
     struct library_bytes line = {0};
     for (int i = 0; i < 9; i++)
         assert_reply(c, "args", "*1\r\n$4\r\nargs\r\n");
-    ck_assert_uint_eq(kv_engine_slowlog_len(engine), 5);
+    ck_assert_uint_eq(kv_engine_command_log_len(engine, KV_COMMAND_LOG_SLOW), 5);
     library_append(&line, "args ", 5);
     for (int i = 0; i < 1000; i++)
         library_append(&line, "x", 1);
@@ -431,20 +431,20 @@ START_TEST(slow_commands_are_kept_newest_first)
         library_append(&line, " y", 2);
     library_send(c, line.bytes, &reply);
     struct seen s = {0};
-    kv_engine_slowlog_each(engine, 100, see, &s);
+    kv_engine_command_log_each(engine, KV_COMMAND_LOG_SLOW, 100, see, &s);
     ck_assert_int_eq(s.count, 5);
     ck_assert_uint_eq(s.first_id, 9);
-    ck_assert_int_eq(s.argc, KV_SLOWLOG_ARGS_MAX);
+    ck_assert_int_eq(s.argc, KV_COMMAND_LOG_ARGS_MAX);
     ck_assert_uint_eq(s.last_len, strlen("... (71 more arguments)"));
     ck_assert_uint_eq(s.second_len, 128 + strlen("... (872 more bytes)"));
     s = (struct seen){0};
-    kv_engine_slowlog_each(engine, 2, see, &s);
+    kv_engine_command_log_each(engine, KV_COMMAND_LOG_SLOW, 2, see, &s);
     ck_assert_int_eq(s.count, 2);
-    kv_engine_options(engine)->slowlog_max_len = 1;
-    kv_engine_slowlog_trim(engine);
-    ck_assert_uint_eq(kv_engine_slowlog_len(engine), 1);
-    kv_engine_slowlog_reset(engine);
-    ck_assert_uint_eq(kv_engine_slowlog_len(engine), 0);
+    kv_engine_options(engine)->command_log[KV_COMMAND_LOG_SLOW].max_len = 1;
+    kv_engine_command_log_trim(engine);
+    ck_assert_uint_eq(kv_engine_command_log_len(engine, KV_COMMAND_LOG_SLOW), 1);
+    kv_engine_command_log_reset(engine, KV_COMMAND_LOG_SLOW);
+    ck_assert_uint_eq(kv_engine_command_log_len(engine, KV_COMMAND_LOG_SLOW), 0);
     ck_assert_int_eq(kv_mem_used(KV_MEM_SLOWLOG), 0);
     library_release(&line);
 }
