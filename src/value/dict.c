@@ -139,6 +139,7 @@ static void free_item(void *item, void *arg)
 
 void kv_dict_free(struct kv_dict *d)
 {
+    KV_ASSERT(d->guard == NULL);
     kv_table_each(&d->table, free_item, NULL);
     kv_table_release(&d->table);
     free_index(d);
@@ -249,6 +250,7 @@ enum kv_err kv_dict_add(struct kv_dict *d, struct kv_slice name, uint64_t hash,
                         const struct kv_slice *value, int64_t due)
 {
     struct form f = {name, value, due};
+    KV_DASSERT(kv_guard_permits(d->guard, hash));
     struct kv_element *e = build(&f);
     if (e == NULL)
         return KV_ERR_NOMEM;
@@ -275,6 +277,7 @@ enum kv_err kv_dict_set(struct kv_dict *d, struct kv_element *e, uint64_t hash,
     int64_t old_due = kv_element_due(e);
     size_t old_size = kv_element_size(e);
     size_t size = kv_element_bytes_for(f.name.len, value, due);
+    KV_DASSERT(kv_guard_permits(d->guard, hash));
     if (size == 0)
         return KV_ERR_NOMEM;
     /* A due time that comes or goes shifts what lies behind it: the value's bytes could be
@@ -307,6 +310,7 @@ void kv_dict_remove(struct kv_dict *d, struct kv_element *e, uint64_t hash)
 {
     enum kv_err err = index_due(d, hash, kv_element_due(e), KV_NOT_DUE);
     KV_ASSERT(err == KV_OK);
+    KV_DASSERT(kv_guard_permits(d->guard, hash));
     kv_table_remove(&d->table, hash, e);
     count_out(d, kv_element_size(e));
     free_element(e);

@@ -29,6 +29,7 @@
 #include "ds/table.h"
 #include "ds/time_index.h"
 #include "value/footprint.h"
+#include "value/guard.h"
 
 #define KV_ELEMENT_DUE 1u
 #define KV_ELEMENT_LONG_NAME 2u
@@ -47,6 +48,7 @@ struct kv_dict {
     const struct kv_hash_key *hash_key; /* outlives the dict's use */
     struct kv_time_index *due;          /* records of elements with a due time; NULL without any */
     int64_t registered_due;             /* for the owner: what it told others of them */
+    struct kv_guard *guard;             /* the owner's; NULL: nobody saves it in slices */
     size_t element_block_bytes, element_used_bytes;
 };
 

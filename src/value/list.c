@@ -280,6 +280,7 @@ struct kv_list *kv_list_create_from(const uint8_t *packed, struct kv_list_limit 
 
 void kv_list_free(struct kv_list *l)
 {
+    KV_ASSERT(l->guard == NULL);
     struct kv_list_node *node = l->head;
     while (node != NULL) {
         struct kv_list_node *next = node->next;
@@ -364,6 +365,7 @@ enum kv_err kv_list_push(struct kv_list *l, enum kv_list_end end, const struct k
     struct kv_list_node *node = end == KV_LIST_HEAD ? l->head : l->tail;
     struct kv_list_node *before = end == KV_LIST_HEAD ? NULL : l->tail;
     size_t bytes = kv_needle_bytes(n);
+    KV_DASSERT(kv_guard_permits(l->guard, end));
     if (KV_UNLIKELY(node == NULL || !accepts(node, bytes, limit)))
         return add_node(l, before, end, n, limit);
     if (KV_UNLIKELY((end == KV_LIST_HEAD ? node->start : room_behind(node)) < bytes)) {
@@ -413,6 +415,7 @@ static void drop_within(struct kv_list *l, struct kv_list_node *node, enum kv_li
 
 void kv_list_drop(struct kv_list *l, enum kv_list_end end, uint64_t items)
 {
+    KV_DASSERT(kv_guard_permits(l->guard, end));
     while (items != 0) {
         struct kv_list_node *node = end == KV_LIST_HEAD ? l->head : l->tail;
         if (node == NULL)
@@ -449,6 +452,7 @@ struct kv_list *kv_list_cut(struct kv_list *l, enum kv_list_end end, uint64_t *i
     enum kv_list_end other = end == KV_LIST_HEAD ? KV_LIST_TAIL : KV_LIST_HEAD;
     struct kv_list part = {0};
     struct kv_list_node *last, *first = end == KV_LIST_HEAD ? l->head : l->tail;
+    KV_DASSERT(kv_guard_permits(l->guard, end));
     if (l->node_count < CUT_NODES || *items >= l->count)
         return NULL;
     uint64_t kept = l->count - *items;
@@ -578,6 +582,7 @@ enum kv_err kv_list_insert(struct kv_list *l, struct kv_list_pos p, bool behind,
     struct kv_list_node *node = p.node;
     uint8_t *at = behind ? kv_packed_next(p.at) : p.at;
     size_t offset = (size_t)(at - kv_list_packed(node));
+    KV_DASSERT(l->guard == NULL);
     if (n->len > KV_LIST_ITEM_MAX)
         return KV_ERR_NOMEM;
     if (accepts(node, kv_needle_bytes(n), limit)) {
@@ -628,6 +633,7 @@ enum kv_err kv_list_replace(struct kv_list *l, struct kv_list_pos p, const struc
     struct kv_list_node *node = p.node;
     size_t have = used(node), old = kv_packed_item_bytes(p.at), bytes = kv_needle_bytes(n);
     size_t offset = (size_t)(p.at - kv_list_packed(node));
+    KV_DASSERT(l->guard == NULL);
     if (n->len > KV_LIST_ITEM_MAX)
         return KV_ERR_NOMEM;
     if (bytes > old && HEADER + have + (bytes - old) > limit.bytes)
@@ -713,6 +719,7 @@ struct kv_list_pos kv_list_remove(struct kv_list *l, struct kv_list_pos p, enum 
     struct kv_list_node *node = p.node;
     size_t offset = (size_t)(p.at - kv_list_packed(node));
     size_t bytes = kv_packed_item_bytes(p.at), have = used(node);
+    KV_DASSERT(l->guard == NULL);
     if (node->count == 1) {
         p = towards == KV_LIST_TAIL ? first_of(node->next) : last_of(node->prev);
         drop_node(l, node);
@@ -740,6 +747,7 @@ const uint8_t *kv_list_only(const struct kv_list *l)
 struct kv_list_node *kv_list_detach_only(struct kv_list *l)
 {
     struct kv_list_node *node = l->head;
+    KV_ASSERT(l->guard == NULL);
     KV_ASSERT(l->node_count == 1);
     unlink_node(l, node);
     count_out(l, node);
@@ -762,6 +770,7 @@ void kv_list_node_free(struct kv_list_node *node)
 
 struct kv_list *kv_list_move(struct kv_list *l, struct kv_moves *m)
 {
+    KV_DASSERT(l->guard == NULL);
     struct kv_list_node *node = l->head;
     while (node != NULL) {
         node = kv_move_block(node, node->block_size, KV_MEM_VALUE, m);

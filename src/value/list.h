@@ -22,6 +22,7 @@
 #include "ds/move.h"
 #include "ds/packed.h"
 #include "value/footprint.h"
+#include "value/guard.h"
 
 enum kv_list_end { KV_LIST_HEAD, KV_LIST_TAIL };
 
@@ -39,6 +40,8 @@ struct kv_list {
     uint64_t count;                   /* items */
     uint64_t node_count;
     size_t block_bytes, used_bytes; /* of all nodes */
+    struct kv_guard *guard;         /* the owner's; NULL: nobody saves it in slices. Permits are
+                                       ends: enum kv_list_end */
 };
 
 /* How much a packed list may hold, and a node that several items share (header included). */

@@ -155,6 +155,7 @@ static void free_item(void *item, void *arg)
 
 void kv_zset_free(struct kv_zset *z)
 {
+    KV_ASSERT(z->guard == NULL);
     kv_table_each(&z->table, free_item, NULL);
     kv_table_release(&z->table);
     kv_order_release(&z->order);
@@ -259,6 +260,7 @@ enum kv_err kv_zset_add(struct kv_zset *z, struct kv_slice name, uint64_t hash, 
 {
     struct kv_order_place place = kv_zset_before_name(score, &name);
     KV_DASSERT(score == score);
+    KV_DASSERT(kv_guard_permits(z->guard, hash));
     struct kv_scored *m = build(name, score, due);
     if (m == NULL)
         return KV_ERR_NOMEM;
@@ -288,6 +290,7 @@ enum kv_err kv_zset_set_score(struct kv_zset *z, struct kv_scored *m, double sco
     struct kv_order_place from = kv_zset_before_name(m->score, &name);
     struct kv_order_place to = kv_zset_before_name(score, &name);
     KV_DASSERT(score == score);
+    KV_DASSERT(z->guard == NULL || kv_guard_permits(z->guard, kv_zset_hash(z, name)));
     if (score == m->score)
         return KV_OK;
     enum kv_err err = kv_order_change(&z->order, &from, &to, m);
@@ -302,6 +305,7 @@ enum kv_err kv_zset_set_due(struct kv_zset *z, struct kv_scored *m, uint64_t has
     struct kv_slice name = kv_scored_name(m);
     struct kv_order_place place = kv_zset_before_name(m->score, &name);
     struct kv_order_cursor c;
+    KV_DASSERT(kv_guard_permits(z->guard, hash));
     if ((due == KV_NOT_DUE) == (old_due == KV_NOT_DUE)) {
         enum kv_err err = index_due(z, hash, old_due, due);
         if (err == KV_OK && due != KV_NOT_DUE)
@@ -330,6 +334,7 @@ void kv_zset_remove(struct kv_zset *z, struct kv_scored *m, uint64_t hash)
 {
     struct kv_slice name = kv_scored_name(m);
     struct kv_order_place place = kv_zset_before_name(m->score, &name);
+    KV_DASSERT(kv_guard_permits(z->guard, hash));
     unindex_due(z, hash, kv_scored_due(m));
     kv_order_remove(&z->order, &place, m);
     kv_table_remove(&z->table, hash, m);

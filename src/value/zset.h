@@ -28,6 +28,7 @@
 #include "ds/time_index.h"
 #include "value/dict.h"
 #include "value/footprint.h"
+#include "value/guard.h"
 
 #define KV_SCORED_DUE 1u
 #define KV_SCORED_LONG_NAME 2u
@@ -44,6 +45,7 @@ struct kv_zset {
     const struct kv_hash_key *hash_key; /* outlives the set's use */
     struct kv_time_index *due;          /* records of members with a due time; NULL without any */
     int64_t registered_due;             /* for the owner: what it told others of them */
+    struct kv_guard *guard;             /* the owner's; NULL: nobody saves it in slices */
     size_t member_block_bytes, member_used_bytes;
 };
 
