@@ -1,17 +1,18 @@
 /* Snapshots at work: phases, slices, buffers, the queue to the taker.
  *
- * Phases. NONE -> WALK behind the gate; every worker gets a message and walks over its home shards.
- * The last one to finish its walk ends saving in the store (all entries carry the epoch now, so
- * nobody would save any more) and sends all workers another message: each hands over the buffer
- * that it still holds. With the last of these the phase is END, and the taker's next look at an
- * empty queue tells it so.
+ * Phases. NONE -> WALK behind the gate; every worker gets a message and walks over its home shards
+ * and the large collections that were opened in them (snapshot_value.c). The last one to finish its
+ * walk ends saving in the store (all entries carry the epoch now, so nobody would save any more)
+ * and sends all workers another message: each hands over the buffer that it still holds. With the
+ * last of these the phase is END, and the taker's next look at an empty queue tells it so.
  *
  * A failed snapshot goes the same way, only that nothing is walked over or serialized: the hook of
  * the store returns at once. So there is one way out, whoever caused the failure and whenever.
  *
- * Buffers of about BUFFER_BYTES, filled by one worker under whatever lock it holds, put into the
- * queue when they are full or another database begins. The queue's mutex is held for a few
- * instructions and never while anything is waited for; the taker waits on its condition.
+ * Buffers of about 64 KiB, filled by one worker under whatever lock it holds, put into the queue
+ * of entries when they are full or another database begins. The mutex is held for a few
+ * instructions and never while anything is waited for; the taker waits on its condition. It takes
+ * from both queues in turn, but never leaves a value midway.
  *
  * Writers wait (kv_snapshot_full, in hold.c and batch.c) before they lock anything, as for room in
  * the change stream, and are woken by the taker when half of the limit is free.
@@ -23,7 +24,9 @@
 #include "base/clock.h"
 #include "engine/worker.h"
 
-#define BUFFER_BYTES ((size_t)64 * 1024) /* capacity that a buffer begins with */
+#define OPEN_MAX                                                                                   \
+    64u /* values that are open in a worker's shards before its walk waits for them                \
+         */
 #define SLICE_NS 200000
 #define REST_NS 200000 /* between two slices while commands run */
 
@@ -33,24 +36,30 @@ void kv_snapshot_init(struct kv_snapshot *s)
     pthread_cond_init(&s->wake, NULL);
 }
 
-void kv_snapshot_release(struct kv_snapshot *s)
+static void free_queue(struct kv_snapshot_queue *q)
 {
-    while (s->first != NULL) {
-        struct kv_snapshot_buffer *b = s->first;
-        s->first = b->next;
+    while (q->first != NULL) {
+        struct kv_snapshot_buffer *b = q->first;
+        q->first = b->next;
         kv_snapshot_free(b);
     }
+}
+
+void kv_snapshot_release(struct kv_snapshot *s)
+{
+    free_queue(&s->entries);
+    free_queue(&s->stream);
     pthread_cond_destroy(&s->wake);
     kv_mutex_release(&s->mutex);
 }
 
 /* --- buffers --- */
 
-static struct kv_snapshot_buffer *create_buffer(uint32_t db)
+struct kv_snapshot_buffer *kv_snapshot_buffer(uint32_t db, size_t capacity)
 {
-    struct kv_snapshot_buffer *b = kv_mem_try_alloc(sizeof(*b) + BUFFER_BYTES, KV_MEM_SNAPSHOT);
+    struct kv_snapshot_buffer *b = kv_mem_try_alloc(sizeof(*b) + capacity, KV_MEM_SNAPSHOT);
     if (b != NULL)
-        *b = (struct kv_snapshot_buffer){.db = db, .capacity = BUFFER_BYTES};
+        *b = (struct kv_snapshot_buffer){.db = db, .capacity = capacity};
     return b;
 }
 
@@ -84,21 +93,27 @@ bool kv_snapshot_room(struct kv_snapshot_buffer **b, size_t more)
     return true;
 }
 
-static void put(struct kv_snapshot *s, struct kv_snapshot_buffer *b)
+void kv_snapshot_count(struct kv_snapshot *s, int64_t bytes)
 {
-    uint64_t bytes = atomic_fetch_add(&s->buffered_bytes, held_bytes(b)) + held_bytes(b);
+    uint64_t all = atomic_fetch_add(&s->buffered_bytes, (uint64_t)bytes) + (uint64_t)bytes;
     uint64_t most = atomic_load(&s->buffered_max);
-    while (bytes > most && !atomic_compare_exchange_weak(&s->buffered_max, &most, bytes))
+    while (all > most && !atomic_compare_exchange_weak(&s->buffered_max, &most, all))
         continue;
-    if (s->ops.limit_bytes != 0 && bytes > s->ops.limit_bytes)
+    if (s->ops.limit_bytes != 0 && all > s->ops.limit_bytes)
         atomic_store(&s->throttle, true);
-    b->next = NULL;
+}
+
+void kv_snapshot_put(struct kv_snapshot *s, struct kv_snapshot_queue *q,
+                     struct kv_snapshot_buffer *first, struct kv_snapshot_buffer *last)
+{
+    uint64_t bytes = 0;
+    last->next = NULL;
+    for (const struct kv_snapshot_buffer *b = first; b != NULL; b = b->next)
+        bytes += held_bytes(b);
     kv_mutex_lock(&s->mutex);
-    if (s->last != NULL)
-        s->last->next = b;
-    else
-        s->first = b;
-    s->last = b;
+    *(q->last != NULL ? &q->last->next : &q->first) = first;
+    q->last = last;
+    atomic_fetch_add(&q->bytes, bytes);
     bool wake = s->waiting;
     kv_mutex_unlock(&s->mutex);
     if (wake)
@@ -112,13 +127,15 @@ static void put_own(struct kv_worker *w)
     w->snapshot.buffer = NULL;
     if (b == NULL)
         return;
-    if (b->len == 0 || atomic_load(&s->failed))
+    if (b->len == 0 || atomic_load(&s->failed)) {
         kv_snapshot_free(b);
-    else
-        put(s, b);
+        return;
+    }
+    kv_snapshot_count(s, (int64_t)held_bytes(b));
+    kv_snapshot_put(s, &s->entries, b, b);
 }
 
-/* Hook of the store. */
+/* Hooks of the store. */
 static void save_entry(struct kv_view *v, uint32_t db, const struct kv_entry *e)
 {
     struct kv_worker *w = v->owner;
@@ -131,7 +148,7 @@ static void save_entry(struct kv_view *v, uint32_t db, const struct kv_entry *e)
         b = NULL;
     }
     if (b == NULL)
-        b = create_buffer(db);
+        b = kv_snapshot_buffer(db, KV_SNAPSHOT_BUFFER_BYTES);
     bool good = b != NULL && s->ops.entry(s->ops.arg, w->index, &b, v, e);
     w->snapshot.buffer = b;
     if (!good) {
@@ -140,8 +157,30 @@ static void save_entry(struct kv_view *v, uint32_t db, const struct kv_entry *e)
     }
     b->keys++;
     atomic_fetch_add_explicit(&s->keys_done, 1, memory_order_relaxed);
-    if (b->len >= BUFFER_BYTES - BUFFER_BYTES / 8 || b->string != NULL)
+    if (kv_snapshot_buffer_full(b) || b->string != NULL)
         put_own(w);
+}
+
+static bool open_value(struct kv_view *v, uint32_t db, const struct kv_entry *e, uint32_t shard);
+
+static void fail(struct kv_view *v)
+{
+    struct kv_worker *w = v->owner;
+    kv_snapshot_fail(w->engine);
+}
+
+static const struct kv_snapshot_hooks whole_hooks = {.save = save_entry};
+static const struct kv_snapshot_hooks sliced_hooks = {
+    .save = save_entry,
+    .slice = open_value,
+    .item = kv_snapshot_value_item,
+    .grown = kv_snapshot_value_grown,
+    .fail = fail,
+};
+
+static bool open_value(struct kv_view *v, uint32_t db, const struct kv_entry *e, uint32_t shard)
+{
+    return kv_snapshot_value_open(v, db, e, shard, &sliced_hooks);
 }
 
 /* --- start and end --- */
@@ -156,8 +195,9 @@ bool kv_snapshot_start(struct kv_engine *e, const struct kv_snapshot_ops *ops)
     struct kv_snapshot *s = &e->snapshot;
     if (kv_snapshot_going_on(e))
         return false;
-    KV_ASSERT(s->first == NULL);
+    KV_ASSERT(s->entries.first == NULL && s->stream.first == NULL && s->streaming == NULL);
     s->ops = *ops;
+    s->midway = NULL;
     s->keys_total = 0;
     for (uint32_t db = 0; db < e->options.databases; db++)
         s->keys_total += kv_store_size(e->store, db);
@@ -168,7 +208,7 @@ bool kv_snapshot_start(struct kv_engine *e, const struct kv_snapshot_ops *ops)
     atomic_store(&s->keys_done, 0);
     atomic_store(&s->walking, e->worker_count);
     atomic_store(&s->flushing, e->worker_count);
-    kv_store_snapshot_begin(e->store, save_entry);
+    kv_store_snapshot_begin(e->store, ops->head != NULL ? &sliced_hooks : &whole_hooks);
     atomic_store(&s->phase, KV_SNAPSHOT_WALK);
     unsigned generation = atomic_fetch_add(&s->generation, 1) + 1;
     for (uint32_t i = 0; i < e->worker_count; i++)
@@ -220,21 +260,31 @@ void kv_snapshot_fail(struct kv_engine *e)
 
 void kv_snapshot_spoil(struct kv_engine *e)
 {
-    if (atomic_load(&e->snapshot.phase) == KV_SNAPSHOT_WALK)
-        kv_snapshot_fail(e);
+    if (atomic_load(&e->snapshot.phase) != KV_SNAPSHOT_WALK)
+        return;
+    kv_snapshot_fail(e);
+    kv_snapshot_values_cancel(e, false);
 }
 
 /* --- the walk --- */
 
-/* Home shards until the deadline; true: all are done. */
-static bool walk(struct kv_worker *w, uint64_t deadline_ticks)
+/* Nothing is added once the worker's walk has passed all of its shards: who opens a value does so
+ * under a lock that the walk takes. */
+static uint32_t open_count(const struct kv_worker *w)
+{
+    return atomic_load(&w->snapshot.value_count);
+}
+
+/* Home shards until the deadline, or until something was opened. */
+static void walk(struct kv_worker *w, uint64_t deadline_ticks)
 {
     struct kv_worker_snapshot *ws = &w->snapshot;
     struct kv_view view = w->call.view;
+    uint32_t open = open_count(w);
     view.flags = 0;
     while (ws->shard < w->engine->shard_count) {
         if (!kv_try_home_shard(w, ws->shard))
-            return false;
+            return;
         w->hold_start = kv_clock_ticks();
         bool done = kv_store_snapshot_shard(&view, ws->shard, &ws->position, deadline_ticks);
         w->now_ticks = kv_clock_ticks();
@@ -243,10 +293,9 @@ static bool walk(struct kv_worker *w, uint64_t deadline_ticks)
             ws->position = (struct kv_snapshot_position){0};
             ws->shard += w->engine->worker_count;
         }
-        if (w->now_ticks >= deadline_ticks)
-            break;
+        if (w->now_ticks >= deadline_ticks || open_count(w) != open)
+            return;
     }
-    return ws->shard >= w->engine->shard_count;
 }
 
 void kv_worker_snapshot(struct kv_worker *w)
@@ -254,15 +303,25 @@ void kv_worker_snapshot(struct kv_worker *w)
     struct kv_snapshot *s = &w->engine->snapshot;
     struct kv_worker_snapshot *ws = &w->snapshot;
     uint64_t now = kv_clock_ticks();
+    ws->idle = false;
     if (atomic_load(&s->failed)) {
-        walk_done(w);
+        if (kv_snapshot_values_drop(w))
+            walk_done(w);
         return;
     }
-    uint64_t half = s->ops.limit_bytes / 2;
-    if (now < ws->resume_ticks || (half != 0 && atomic_load(&s->buffered_bytes) > half))
+    if (now < ws->resume_ticks)
         return;
     w->now_ms = kv_worker_wall_ms(w, now);
-    if (walk(w, now + kv_clock_ns_to_ticks(SLICE_NS)))
+    uint64_t deadline = now + kv_clock_ns_to_ticks(SLICE_NS);
+    if (open_count(w) != 0 && kv_snapshot_value_slice(w, deadline)) {
+        /* A worker goes on with what is open before it opens more. */
+    } else if (ws->shard >= w->engine->shard_count || open_count(w) >= OPEN_MAX ||
+               kv_snapshot_pauses(s)) {
+        ws->idle = true;
+    } else {
+        walk(w, deadline);
+    }
+    if (ws->shard >= w->engine->shard_count && open_count(w) == 0)
         walk_done(w);
     /* As much time for commands as for the walk. */
     now = kv_clock_ticks();
@@ -271,14 +330,11 @@ void kv_worker_snapshot(struct kv_worker *w)
 
 int kv_snapshot_wait_ms(const struct kv_worker *w)
 {
-    const struct kv_snapshot *s = &w->engine->snapshot;
-    uint64_t half = s->ops.limit_bytes / 2;
-    return half != 0 && atomic_load(&s->buffered_bytes) > half ? 1 : 0;
+    return w->snapshot.idle ? 1 : 0;
 }
 
 /* --- the taker --- */
 
-/* Half of the limit is free again: commands that wait go on. */
 static void relieve(struct kv_engine *e)
 {
     struct kv_snapshot *s = &e->snapshot;
@@ -288,26 +344,54 @@ static void relieve(struct kv_engine *e)
         kv_inbox_post(e->workers[i], KV_MSG_STREAM_SPACE, 0, 0, NULL);
 }
 
+void kv_snapshot_relieve(struct kv_engine *e)
+{
+    struct kv_snapshot *s = &e->snapshot;
+    if (atomic_load(&s->buffered_bytes) <= s->ops.limit_bytes / 2)
+        relieve(e);
+}
+
+/* The queue to take from, or NULL: nothing is there that may come next. */
+static struct kv_snapshot_queue *next_queue(struct kv_snapshot *s)
+{
+    struct kv_snapshot_queue *first = s->stream_next ? &s->stream : &s->entries;
+    struct kv_snapshot_queue *second = s->stream_next ? &s->entries : &s->stream;
+    /* Of a snapshot that has failed only the memory matters. */
+    if (s->midway != NULL && !atomic_load(&s->failed))
+        return s->midway->first != NULL ? s->midway : NULL;
+    return first->first != NULL ? first : second->first != NULL ? second : NULL;
+}
+
+static struct kv_snapshot_buffer *take_first(struct kv_snapshot *s, struct kv_snapshot_queue *q)
+{
+    struct kv_snapshot_buffer *b = q->first;
+    q->first = b->next;
+    if (q->first == NULL)
+        q->last = NULL;
+    atomic_fetch_sub(&q->bytes, held_bytes(b));
+    s->midway = b->more ? q : NULL;
+    s->stream_next = q != &s->stream;
+    return b;
+}
+
 struct kv_snapshot_buffer *kv_snapshot_take(struct kv_engine *e, bool *failed)
 {
     struct kv_snapshot *s = &e->snapshot;
+    struct kv_snapshot_queue *q;
     kv_mutex_lock(&s->mutex);
-    while (s->first == NULL && atomic_load(&s->phase) != KV_SNAPSHOT_END) {
+    while ((q = next_queue(s)) == NULL && atomic_load(&s->phase) != KV_SNAPSHOT_END) {
         s->waiting = true;
         pthread_cond_wait(&s->wake, &s->mutex.mutex);
         s->waiting = false;
     }
-    struct kv_snapshot_buffer *b = s->first;
-    if (b != NULL) {
-        s->first = b->next;
-        if (s->first == NULL)
-            s->last = NULL;
-    }
+    struct kv_snapshot_buffer *b = q != NULL ? take_first(s, q) : NULL;
     kv_mutex_unlock(&s->mutex);
     if (b != NULL)
         atomic_fetch_sub(&s->buffered_bytes, held_bytes(b));
-    if (b == NULL || atomic_load(&s->buffered_bytes) <= s->ops.limit_bytes / 2)
+    if (b == NULL)
         relieve(e);
+    else
+        kv_snapshot_relieve(e);
     *failed = atomic_load(&s->failed);
     return b;
 }
@@ -315,7 +399,8 @@ struct kv_snapshot_buffer *kv_snapshot_take(struct kv_engine *e, bool *failed)
 void kv_snapshot_finish(struct kv_engine *e)
 {
     struct kv_snapshot *s = &e->snapshot;
-    KV_ASSERT(atomic_load(&s->phase) == KV_SNAPSHOT_END && s->first == NULL);
+    KV_ASSERT(atomic_load(&s->phase) == KV_SNAPSHOT_END);
+    KV_ASSERT(s->entries.first == NULL && s->stream.first == NULL);
     relieve(e);
     atomic_store(&s->phase, KV_SNAPSHOT_NONE);
 }
@@ -327,6 +412,7 @@ void kv_snapshot_abandon(struct kv_engine *e)
     atomic_fetch_add(&s->generation, 1);
     if (kv_store_snapshot_active(e->store))
         kv_store_snapshot_end(e->store, false);
+    kv_snapshot_values_cancel(e, true);
     for (uint32_t i = 0; i < e->worker_count; i++) {
         e->workers[i]->snapshot.walking = false;
         put_own(e->workers[i]);

@@ -24,6 +24,7 @@
 #include "engine/commit.h"
 #include "engine/snapshot.h"
 #include "persist/aof_base.h"
+#include "persist/rdb_sliced.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -210,6 +211,18 @@ static struct kv_bigstr *large_string(const struct kv_saver *s, const struct kv_
     return string != NULL && string->len > LARGE_BYTES ? string : NULL;
 }
 
+/* From a worker's writer to the end of a buffer. */
+static bool move_bytes(struct kv_rdb_writer *w, struct kv_snapshot_buffer **b)
+{
+    struct kv_slice bytes = kv_rdb_writer_bytes(w);
+    if (w->err != KV_OK || !kv_snapshot_room(b, bytes.len))
+        return false;
+    memcpy((*b)->bytes + (*b)->len, bytes.ptr, bytes.len);
+    (*b)->len += bytes.len;
+    kv_rdb_writer_clear(w);
+    return true;
+}
+
 static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
                       const struct kv_view *v, const struct kv_entry *e)
 {
@@ -222,17 +235,36 @@ static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
         kv_rdb_put_entry_head(w, v, e, s->flags);
     else
         kv_rdb_put_entry(w, v, e, s->flags);
-    struct kv_slice bytes = kv_rdb_writer_bytes(w);
-    if (w->err != KV_OK || !kv_snapshot_room(b, bytes.len))
+    if (!move_bytes(w, b))
         return false;
-    memcpy((*b)->bytes + (*b)->len, bytes.ptr, bytes.len);
-    (*b)->len += bytes.len;
-    kv_rdb_writer_clear(w);
     if (string != NULL) {
         kv_bigstr_ref(string);
         (*b)->string = string;
     }
     return true;
+}
+
+static bool put_head(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
+                     const struct kv_view *v, const struct kv_entry *e,
+                     struct kv_snapshot_form *form)
+{
+    struct kv_saver *s = arg;
+    struct kv_rdb_writer *w = &s->writers[worker];
+    struct kv_rdb_sliced sliced;
+    kv_rdb_put_entry_head(w, v, e, s->flags);
+    kv_rdb_put_sliced(w, e, &sliced);
+    *form = (struct kv_snapshot_form){sliced.form, sliced.first_due};
+    return move_bytes(w, b);
+}
+
+static bool put_item(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
+                     const struct kv_snapshot_form *form, const struct kv_sliced_item *item)
+{
+    struct kv_saver *s = arg;
+    struct kv_rdb_writer *w = &s->writers[worker];
+    struct kv_rdb_sliced sliced = {form->form, form->first_due};
+    kv_rdb_put_sliced_item(w, &sliced, item);
+    return move_bytes(w, b);
 }
 
 /* --- the thread's part --- */
@@ -249,6 +281,7 @@ static void fail(struct kv_saver *s, enum kv_err err, int error)
 static void put_buffer(const struct kv_saver *s, struct kv_rdb_writer *w,
                        const struct kv_snapshot_buffer *b, uint32_t *db)
 {
+    /* A buffer that goes on with a value is of the same database. */
     if (*db != b->db && s->job.commands)
         kv_aof_put_database(w, b->db);
     else if (*db != b->db)
@@ -374,8 +407,14 @@ enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
     s->error = 0;
     s->cancelled = false;
     atomic_store(&s->finished, false);
+    /* Commands are made of whole values. */
     struct kv_snapshot_ops ops = {
-        .entry = put_entry, .arg = s, .limit_bytes = o->snapshot_memory_limit};
+        .entry = put_entry,
+        .head = job->commands ? NULL : put_head,
+        .item = job->commands ? NULL : put_item,
+        .arg = s,
+        .limit_bytes = o->snapshot_memory_limit,
+    };
     bool started = kv_snapshot_start(s->engine, &ops);
     KV_ASSERT(started);
     if (!start_thread(s))

@@ -291,7 +291,15 @@ enum kv_err kv_store_put_large(struct kv_view *v, const struct kv_key *k, struct
     return KV_OK;
 }
 
-struct kv_footprint kv_store_large_begin(const struct kv_entry *e)
+struct kv_footprint kv_store_large_begin(struct kv_view *v, const struct kv_entry *e)
+{
+    struct kv_guard *g = kv_entry_guard(e);
+    if (KV_UNLIKELY(g != NULL))
+        kv_sliced_finish(v, g);
+    return kv_store_members_begin(e);
+}
+
+struct kv_footprint kv_store_members_begin(const struct kv_entry *e)
 {
     KV_DASSERT(kv_entry_is_large(e));
     return kv_entry_value_footprint(e);

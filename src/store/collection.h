@@ -67,8 +67,11 @@ enum kv_err kv_store_put_large(struct kv_view *v, const struct kv_key *k, struct
                                enum kv_type type, enum kv_encoding encoding, void *large,
                                int64_t expiry) KV_MUST_CHECK;
 
-/* Around a change of a large collection's structure: counts its bytes to the database. */
-struct kv_footprint kv_store_large_begin(const struct kv_entry *e);
+/* Around a change of a large collection's structure: counts its bytes to the database. Begins by
+ * finishing what a snapshot saves of it in slices; who says which members change (store_priv.h)
+ * begins with kv_store_members_begin. */
+struct kv_footprint kv_store_large_begin(struct kv_view *v, const struct kv_entry *e);
+struct kv_footprint kv_store_members_begin(const struct kv_entry *e);
 void kv_store_large_end(struct kv_view *v, const struct kv_key *k, struct kv_entry *e,
                         struct kv_footprint before);
 

@@ -189,6 +189,20 @@ const char *kv_encoding_name(enum kv_encoding encoding)
     return names[encoding];
 }
 
+struct kv_guard *kv_entry_guard(const struct kv_entry *e)
+{
+    switch (kv_entry_encoding(e)) {
+    case KV_ENC_HASHTABLE:
+        return ((const struct kv_dict *)value_pointer(e))->guard;
+    case KV_ENC_QUICKLIST:
+        return ((const struct kv_list *)value_pointer(e))->guard;
+    case KV_ENC_SKIPLIST:
+        return ((const struct kv_zset *)value_pointer(e))->guard;
+    default:
+        return NULL;
+    }
+}
+
 /* --- building --- */
 
 struct entry_form kv_entry_form(const struct kv_entry *e)
@@ -373,7 +387,7 @@ static void release_value(struct kv_entry *e)
         kv_entry_drop_large(value_pointer(e));
 }
 
-static void free_block(struct kv_entry *e)
+void kv_entry_free_block(struct kv_entry *e)
 {
     kv_mem_free_movable(e, kv_entry_size(e), KV_MEM_ENTRY);
 }
@@ -382,7 +396,7 @@ void kv_entry_destroy(struct kv_entry *e)
 {
     KV_DASSERT(e != NULL);
     release_value(e);
-    free_block(e);
+    kv_entry_free_block(e);
 }
 
 void kv_entry_discard(struct kv_entry *e, const struct kv_entry *other)
@@ -392,7 +406,7 @@ void kv_entry_discard(struct kv_entry *e, const struct kv_entry *other)
                      value_pointer(e) == value_pointer(other);
     if (!passed_on)
         release_value(e);
-    free_block(e);
+    kv_entry_free_block(e);
 }
 
 /* --- moving blocks --- */
@@ -401,6 +415,11 @@ static void move_value(struct kv_entry *e, struct kv_moves *m)
 {
     if (!kv_entry_is_large(e)) {
         entry_write_pointer(e, kv_bigstr_move(value_pointer(e), m));
+        return;
+    }
+    /* A snapshot that saves it in slices knows its blocks by their addresses. */
+    if (KV_UNLIKELY(kv_entry_guard(e) != NULL)) {
+        m->kept++;
         return;
     }
     switch (kv_entry_encoding(e)) {

@@ -140,6 +140,12 @@ bool kv_entry_layout_changes(const struct kv_entry *e, int64_t expiry);
 /* Frees the structure of a large collection. Any thread that alone has it. */
 void kv_entry_large_free(enum kv_encoding encoding, void *large);
 
+/* The guard of a large collection (value/guard.h), or NULL. */
+struct kv_guard *kv_entry_guard(const struct kv_entry *e);
+
+/* Frees the block but not the value, which somebody else has taken over. */
+void kv_entry_free_block(struct kv_entry *e);
+
 /* Frees value and block. Any thread. */
 void kv_entry_destroy(struct kv_entry *e);
 

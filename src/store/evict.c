@@ -87,7 +87,7 @@ static void remove_entry(struct visit *x, struct kv_entry *e)
     else
         kv_store_announce_evicted(v, x->shard, &k);
     if (KV_UNLIKELY(bytes >= LATER_BYTES) && x->later != NULL &&
-        x->later->count < KV_EVICT_LATER_MAX)
+        x->later->count < KV_EVICT_LATER_MAX && kv_entry_guard(e) == NULL)
         x->later->entries[x->later->count++] = e;
     else
         entry_retire(v, e);

@@ -15,6 +15,7 @@
  */
 #include "base/random.h"
 #include "store/hash_priv.h"
+#include "store/store_priv.h"
 
 #define RANDOM_TRIES 64 /* draws before a large hash with due fields is walked instead */
 #define AHEAD 8u        /* fields of a large hash that are asked for in advance */
@@ -211,18 +212,19 @@ bool kv_hash_random(const struct kv_hash *h, struct kv_random *r, struct kv_memb
 /* --- changing large ones --- */
 
 /* Gives one field its value. */
-static enum kv_err set_one(struct kv_dict *d, struct kv_slice name, const struct kv_slice *value,
-                           int64_t due, int64_t now_ms, uint64_t *created)
+static enum kv_err set_one(struct kv_view *v, struct kv_dict *d, struct kv_slice name,
+                           const struct kv_slice *value, int64_t due, uint64_t *created)
 {
     uint64_t hash = kv_dict_hash(d, name);
     struct kv_element *e = kv_dict_find(d, name, hash);
     enum kv_err err;
+    large_keep_member(v, d->guard, name, hash);
     if (e == NULL) {
         err = kv_dict_add(d, name, hash, value, due == KV_HASH_KEEP_DUE ? KV_NOT_DUE : due);
         *created += err == KV_OK;
         return err;
     }
-    bool hidden = kv_element_is_due(e, now_ms);
+    bool hidden = kv_element_is_due(e, v->now_ms);
     if (due == KV_HASH_KEEP_DUE)
         due = hidden ? KV_NOT_DUE : kv_element_due(e);
     err = kv_dict_set(d, e, hash, value, due);
@@ -230,15 +232,14 @@ static enum kv_err set_one(struct kv_dict *d, struct kv_slice name, const struct
     return err;
 }
 
-static enum kv_err set_pairs(struct kv_dict *d, struct kv_hash_pairs *p, int64_t now_ms)
+static enum kv_err set_pairs(struct kv_view *v, struct kv_dict *d, struct kv_hash_pairs *p)
 {
     for (size_t i = 0; i < p->count; i++) {
         if (i + AHEAD < p->count) {
             struct kv_slice ahead = p->words[2 * (i + AHEAD)];
             kv_dict_prefetch_bucket(d, kv_dict_hash(d, ahead));
         }
-        enum kv_err err =
-            set_one(d, p->words[2 * i], &p->words[2 * i + 1], p->due, now_ms, &p->created);
+        enum kv_err err = set_one(v, d, p->words[2 * i], &p->words[2 * i + 1], p->due, &p->created);
         if (err != KV_OK)
             return err;
         p->done = i + 1;
@@ -254,8 +255,8 @@ static enum kv_err set_large(struct kv_view *v, const struct kv_key *k, struct k
         if (err != KV_OK)
             return err;
     }
-    struct kv_footprint before = kv_store_large_begin(e);
-    enum kv_err err = set_pairs(kv_entry_large(e), p, v->now_ms);
+    struct kv_footprint before = kv_store_members_begin(e);
+    enum kv_err err = set_pairs(v, kv_entry_large(e), p);
     kv_store_large_end(v, k, e, before);
     return err;
 }
@@ -286,7 +287,7 @@ static enum kv_err become_large(struct kv_view *v, const struct kv_key *k, struc
     }
     if (p->due >= 0 && (d->registered_due == KV_NOT_DUE || p->due < d->registered_due))
         d->registered_due = p->due;
-    enum kv_err err = f.err == KV_OK ? set_pairs(d, p, v->now_ms) : f.err;
+    enum kv_err err = f.err == KV_OK ? set_pairs(v, d, p) : f.err;
     if (err == KV_OK)
         err = kv_store_put_large(v, k, e, KV_TYPE_HASH, KV_ENC_HASHTABLE, d, KV_KEEP_EXPIRY);
     if (err != KV_OK) {
@@ -316,12 +317,13 @@ static void delete_large(struct kv_view *v, const struct kv_key *k, struct kv_en
                          struct kv_hash_names *n)
 {
     struct kv_dict *d = kv_entry_large(*e);
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_store_members_begin(*e);
     for (size_t i = 0; i < n->count; i++) {
         uint64_t hash = kv_dict_hash(d, n->names[i]);
         struct kv_element *element = kv_dict_find(d, n->names[i], hash);
         if (element == NULL || kv_element_is_due(element, v->now_ms))
             continue;
+        large_keep_member(v, d->guard, n->names[i], hash);
         kv_dict_remove(d, element, hash);
         n->done++;
     }
@@ -347,13 +349,14 @@ static enum kv_err set_due_large(struct kv_view *v, const struct kv_key *k, stru
 {
     struct kv_dict *d = kv_entry_large(e);
     enum kv_err err = due >= 0 ? kv_store_register_due(v, k, e, due) : KV_OK;
-    struct kv_footprint before = kv_store_large_begin(e);
+    struct kv_footprint before = kv_store_members_begin(e);
     for (size_t i = 0; err == KV_OK && i < n->count; i++) {
         uint64_t hash = kv_dict_hash(d, n->names[i]);
         struct kv_element *element = kv_dict_find(d, n->names[i], hash);
         if (element == NULL || kv_element_is_due(element, v->now_ms))
             continue;
         struct kv_slice value = kv_element_value(element);
+        large_keep_member(v, d->guard, n->names[i], hash);
         err = kv_dict_set(d, element, hash, &value, due);
         n->done += err == KV_OK;
     }

@@ -23,8 +23,8 @@ static struct kv_list_limit limit_of(const struct kv_view *v)
     return kv_list_limit(kv_store_limits(v->store)->list_max_listpack_size);
 }
 
-/* Around a change of a large list: counts its bytes to the database. The short way of
- * kv_store_large_begin and _end for one encoding. */
+/* Behind a change of a large list: counts its bytes to the database. The short way of
+ * kv_store_large_end for one encoding. */
 KV_INLINE void count_change(struct kv_view *v, const struct kv_key *k, const struct kv_list *l,
                             struct kv_footprint before)
 {
@@ -101,6 +101,8 @@ static void settle_large(struct kv_view *v, const struct kv_key *k, struct kv_en
     const uint8_t *packed = kv_list_only(l);
     if (KV_LIKELY(packed == NULL))
         return;
+    if (KV_UNLIKELY(l->guard != NULL))
+        kv_sliced_finish(v, l->guard);
     size_t len = kv_packed_bytes(packed);
     if (len > limit.bytes / 2 || l->count > KV_MAX(limit.items / 2, 1u))
         return;
@@ -153,9 +155,10 @@ static void write_batch(uint8_t *to, const struct batch *b, enum kv_list_end end
 }
 
 /* Pushes all or nothing. */
-static enum kv_err push_all(struct kv_list *l, enum kv_list_end end, const struct kv_slice *items,
-                            size_t count, struct kv_list_limit limit)
+static enum kv_err push_all(struct kv_view *v, struct kv_list *l, enum kv_list_end end,
+                            const struct kv_slice *items, size_t count, struct kv_list_limit limit)
 {
+    large_keep_end(v, l->guard, end, 0);
     for (size_t i = 0; i < count; i++) {
         struct kv_needle n;
         kv_needle_init(&n, items[i]);
@@ -173,7 +176,7 @@ static enum kv_err push_large(struct kv_view *v, const struct kv_key *k, struct 
 {
     struct kv_list *l = kv_entry_large(e);
     struct kv_footprint before = kv_list_footprint(l);
-    enum kv_err err = push_all(l, end, items, count, limit_of(v));
+    enum kv_err err = push_all(v, l, end, items, count, limit_of(v));
     count_change(v, k, l, before);
     return err;
 }
@@ -188,7 +191,7 @@ static enum kv_err push_converting(struct kv_view *v, const struct kv_key *k, st
         *e != NULL ? kv_list_create_from(kv_entry_bytes(*e, &len), limit) : kv_list_create();
     if (l == NULL)
         return KV_ERR_NOMEM;
-    enum kv_err err = push_all(l, end, items, count, limit);
+    enum kv_err err = push_all(v, l, end, items, count, limit);
     if (err != KV_OK) {
         kv_list_free(l);
         return err;
@@ -244,7 +247,7 @@ enum kv_err kv_store_list_put(struct kv_view *v, const struct kv_key *k, struct 
     struct kv_list *l = kv_list_create();
     if (l == NULL)
         return KV_ERR_NOMEM;
-    enum kv_err err = push_all(l, KV_LIST_TAIL, items, count, limit);
+    enum kv_err err = push_all(v, l, KV_LIST_TAIL, items, count, limit);
     if (err != KV_OK) {
         kv_list_free(l);
         return err;
@@ -293,6 +296,7 @@ static void free_list(void *list)
 static void drop_large(struct kv_view *v, struct kv_list *l, enum kv_list_end end, uint64_t count)
 {
     const struct kv_store_hooks *hooks = &v->store->hooks;
+    large_keep_end(v, l->guard, end, count);
     struct kv_list *cut = hooks->free_later != NULL ? kv_list_cut(l, end, &count) : NULL;
     if (KV_UNLIKELY(cut != NULL))
         hooks->free_later(v, free_list, cut);
@@ -387,14 +391,17 @@ static void turn_packed(struct kv_entry *e, enum kv_list_end from_end, enum kv_l
 }
 
 /* The same for a large list: the items are pushed once more, then the old ones go. */
-static enum kv_err turn_large(struct kv_list *l, enum kv_list_end from_end, enum kv_list_end to_end,
-                              const struct kv_slice *items, uint64_t count,
+static enum kv_err turn_large(struct kv_view *v, struct kv_list *l, enum kv_list_end from_end,
+                              enum kv_list_end to_end, const struct kv_slice *items, uint64_t count,
                               struct kv_list_limit limit)
 {
-    enum kv_err err = push_all(l, to_end, items, count, limit);
+    if (KV_UNLIKELY(l->guard != NULL && from_end == to_end))
+        kv_sliced_finish(v, l->guard);
+    enum kv_err err = push_all(v, l, to_end, items, count, limit);
     if (err != KV_OK)
         return err;
     if (from_end != to_end) {
+        large_keep_end(v, l->guard, from_end, count);
         kv_list_drop(l, from_end, count);
         return KV_OK;
     }
@@ -419,7 +426,7 @@ enum kv_err kv_store_list_turn(struct kv_view *v, const struct kv_key *k, struct
     }
     struct kv_list *l = kv_entry_large(*e);
     struct kv_footprint before = kv_list_footprint(l);
-    enum kv_err err = turn_large(l, from_end, to_end, items, count, limit_of(v));
+    enum kv_err err = turn_large(v, l, from_end, to_end, items, count, limit_of(v));
     count_change(v, k, l, before);
     return err;
 }
@@ -464,7 +471,7 @@ static enum kv_err change_middle(struct kv_view *v, const struct kv_key *k, stru
     kv_needle_init(&n, item);
     if (kv_entry_is_large(*e)) {
         struct kv_list *l = kv_entry_large(*e);
-        struct kv_footprint before = kv_list_footprint(l);
+        struct kv_footprint before = kv_store_large_begin(v, *e);
         enum kv_err err = change_large(l, index, way, &n, limit_of(v));
         count_change(v, k, l, before);
         return err;
@@ -585,7 +592,7 @@ enum kv_err kv_store_list_remove(struct kv_view *v, const struct kv_key *k, stru
     struct kv_list *l = kv_entry_large(*e);
     struct kv_list_limit node_limit = limit_of(v);
     enum kv_list_end towards = from == KV_LIST_HEAD ? KV_LIST_TAIL : KV_LIST_HEAD;
-    struct kv_footprint before = kv_list_footprint(l);
+    struct kv_footprint before = kv_store_large_begin(v, *e);
     struct kv_list_pos p = kv_list_seek(l, from == KV_LIST_HEAD ? 0 : -1);
     while (p.node != NULL && (limit == 0 || *removed < limit)) {
         if (kv_needle_is_at(&n, p.at)) {

@@ -147,19 +147,23 @@ static bool remove_packed(struct kv_view *v, const struct kv_key *k, struct kv_e
 
 static void remove_element(struct kv_view *v, const struct kv_key *k, struct kv_entry *e)
 {
-    struct kv_footprint before = kv_store_large_begin(e);
+    struct kv_footprint before = kv_store_members_begin(e);
     if (kv_entry_encoding(e) == KV_ENC_SKIPLIST) {
         struct kv_zset *z = kv_entry_large(e);
         struct kv_scored *m = kv_zset_first_due_member(z);
         struct kv_slice name = kv_scored_name(m);
+        uint64_t hash = kv_zset_hash(z, name);
         announce(v, k, kv_entry_type(e), name);
-        kv_zset_remove(z, m, kv_zset_hash(z, name));
+        large_keep_member(v, z->guard, name, hash);
+        kv_zset_remove(z, m, hash);
     } else {
         struct kv_dict *d = kv_entry_large(e);
         struct kv_element *element = kv_dict_first_due_element(d);
         struct kv_slice name = kv_element_name(element);
+        uint64_t hash = kv_dict_hash(d, name);
         announce(v, k, kv_entry_type(e), name);
-        kv_dict_remove(d, element, kv_dict_hash(d, name));
+        large_keep_member(v, d->guard, name, hash);
+        kv_dict_remove(d, element, hash);
     }
     kv_store_large_end(v, k, e, before);
 }

@@ -68,6 +68,9 @@ enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct k
     }
     if (d.old != NULL)
         entry_retire(v, d.old);
+    struct kv_guard *g = kv_entry_guard(moved);
+    if (KV_UNLIKELY(g != NULL))
+        kv_sliced_rehome(g, (uint32_t)(to->hash & v->store->shard_mask));
     kv_shard_detach(shard, database, from->hash, e);
     if (moved != e)
         kv_entry_discard(e, moved);

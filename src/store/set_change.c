@@ -17,6 +17,7 @@
  * Threads: under the lock of the key's shard.
  */
 #include "store/set_priv.h"
+#include "store/store_priv.h"
 #include <stdlib.h>
 
 #define WINDOW 16u
@@ -124,21 +125,23 @@ static void prefetch_window(const struct kv_dict *d, const struct kv_slice *memb
 }
 
 /* Adds one member; *added: it was not there, or is there anew; *fresh: it was not there at all. */
-static enum kv_err dict_add_one(struct kv_dict *d, struct kv_slice member, uint64_t hash,
-                                int64_t now_ms, bool *added, bool *fresh)
+static enum kv_err dict_add_one(struct kv_view *v, struct kv_dict *d, struct kv_slice member,
+                                uint64_t hash, bool *added, bool *fresh)
 {
     struct kv_element *e = kv_dict_find(d, member, hash);
     *fresh = e == NULL;
-    *added = *fresh;
-    if (*fresh)
-        return kv_dict_add(d, member, hash, NULL, KV_NOT_DUE);
-    *added = kv_element_is_due(e, now_ms);
-    return *added ? kv_dict_set(d, e, hash, NULL, KV_NOT_DUE) : KV_OK;
+    *added = *fresh || kv_element_is_due(e, v->now_ms);
+    if (!*added)
+        return KV_OK;
+    large_keep_member(v, d->guard, member, hash);
+    return *fresh ? kv_dict_add(d, member, hash, NULL, KV_NOT_DUE)
+                  : kv_dict_set(d, e, hash, NULL, KV_NOT_DUE);
 }
 
 /* Adds members; *added: those that were not there. On failure they are taken out again. */
-static enum kv_err dict_add_all(struct kv_dict *d, const struct kv_slice *members, size_t count,
-                                int64_t now_ms, struct kv_arena *arena, uint64_t *added)
+static enum kv_err dict_add_all(struct kv_view *v, struct kv_dict *d,
+                                const struct kv_slice *members, size_t count,
+                                struct kv_arena *arena, uint64_t *added)
 {
     uint64_t hashes[WINDOW];
     enum kv_err err = KV_OK;
@@ -151,7 +154,7 @@ static enum kv_err dict_add_all(struct kv_dict *d, const struct kv_slice *member
         bool is_new;
         if (i % WINDOW == 0)
             prefetch_window(d, members + i, KV_MIN(count - i, (size_t)WINDOW), hashes);
-        err = dict_add_one(d, members[i], hashes[i % WINDOW], now_ms, &is_new, &fresh[i]);
+        err = dict_add_one(v, d, members[i], hashes[i % WINDOW], &is_new, &fresh[i]);
         if (err != KV_OK)
             break;
         *added += is_new;
@@ -160,8 +163,10 @@ static enum kv_err dict_add_all(struct kv_dict *d, const struct kv_slice *member
         return KV_OK;
     while (i-- > 0) {
         uint64_t hash = kv_dict_hash(d, members[i]);
-        if (fresh[i])
-            kv_dict_remove(d, kv_dict_find(d, members[i], hash), hash);
+        if (!fresh[i])
+            continue;
+        large_keep_member(v, d->guard, members[i], hash);
+        kv_dict_remove(d, kv_dict_find(d, members[i], hash), hash);
     }
     return err;
 }
@@ -169,9 +174,9 @@ static enum kv_err dict_add_all(struct kv_dict *d, const struct kv_slice *member
 static enum kv_err add_to_large(struct kv_set *s, const struct kv_slice *members, size_t count,
                                 uint64_t *added)
 {
-    struct kv_footprint before = kv_store_large_begin(s->entry);
+    struct kv_footprint before = kv_store_members_begin(s->entry);
     enum kv_err err =
-        dict_add_all(kv_entry_large(s->entry), members, count, s->view->now_ms, s->arena, added);
+        dict_add_all(s->view, kv_entry_large(s->entry), members, count, s->arena, added);
     kv_store_large_end(s->view, s->key, s->entry, before);
     return err;
 }
@@ -201,9 +206,8 @@ enum kv_err kv_set_make_large(struct kv_set *s, const struct kv_slice *members, 
         kv_entry_each_member(s->entry, copy_member, &c);
         c.to->registered_due = kv_entry_member_due(s->entry);
     }
-    enum kv_err err = c.failed
-                          ? KV_ERR_NOMEM
-                          : dict_add_all(c.to, members, count, s->view->now_ms, s->arena, added);
+    enum kv_err err =
+        c.failed ? KV_ERR_NOMEM : dict_add_all(s->view, c.to, members, count, s->arena, added);
     if (err == KV_OK)
         err = kv_store_put_large(s->view, s->key, &s->entry, KV_TYPE_SET, KV_ENC_HASHTABLE, c.to,
                                  KV_KEEP_EXPIRY);
@@ -544,7 +548,7 @@ static void remove_from_large(struct kv_set *s, const struct kv_slice *members, 
                               uint64_t *removed)
 {
     struct kv_dict *d = kv_entry_large(s->entry);
-    struct kv_footprint before = kv_store_large_begin(s->entry);
+    struct kv_footprint before = kv_store_members_begin(s->entry);
     uint64_t hashes[WINDOW];
     *removed = 0;
     for (size_t i = 0; i < count; i++) {
@@ -553,6 +557,7 @@ static void remove_from_large(struct kv_set *s, const struct kv_slice *members, 
         struct kv_element *e = kv_dict_find(d, members[i], hashes[i % WINDOW]);
         if (e == NULL || kv_element_is_due(e, s->view->now_ms))
             continue;
+        large_keep_member(s->view, d->guard, members[i], hashes[i % WINDOW]);
         kv_dict_remove(d, e, hashes[i % WINDOW]);
         ++*removed;
     }

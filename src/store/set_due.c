@@ -13,6 +13,7 @@
  * Threads: under the lock of the key's shard.
  */
 #include "store/set_priv.h"
+#include "store/store_priv.h"
 
 /* Makes the set one that can hold due times. */
 static enum kv_err make_room(struct kv_set *s)
@@ -55,10 +56,11 @@ static enum kv_err set_packed(struct kv_set *s, struct kv_slice member, int64_t 
 static enum kv_err set_large(struct kv_set *s, struct kv_slice member, int64_t due)
 {
     struct kv_dict *d = kv_entry_large(s->entry);
-    struct kv_footprint before = kv_store_large_begin(s->entry);
+    struct kv_footprint before = kv_store_members_begin(s->entry);
     uint64_t hash = kv_dict_hash(d, member);
     struct kv_element *e = kv_dict_find(d, member, hash);
     KV_ASSERT(e != NULL);
+    large_keep_member(s->view, d->guard, member, hash);
     enum kv_err err = kv_dict_set(d, e, hash, NULL, due);
     kv_store_large_end(s->view, s->key, s->entry, before);
     return err;

@@ -20,6 +20,7 @@
  */
 #include "store/snapshot.h"
 #include "base/clock.h"
+#include "store/sliced.h"
 #include "store/store_priv.h"
 
 #define GROUP_ENTRIES 16u /* visited between two looks at the clock */
@@ -46,9 +47,9 @@ static void reset_epochs(struct kv_store *s)
     s->epochs[0] = 1;
 }
 
-void kv_store_snapshot_begin(struct kv_store *s, kv_snapshot_save_fn save)
+void kv_store_snapshot_begin(struct kv_store *s, const struct kv_snapshot_hooks *hooks)
 {
-    KV_ASSERT(!kv_store_snapshot_active(s) && save != NULL);
+    KV_ASSERT(!kv_store_snapshot_active(s) && hooks->save != NULL);
     unsigned epoch = s->epoch;
     unsigned tried = 0;
     do
@@ -60,49 +61,75 @@ void kv_store_snapshot_begin(struct kv_store *s, kv_snapshot_save_fn save)
     }
     s->epochs[epoch / 64] |= UINT64_C(1) << epoch % 64;
     s->epoch = (uint8_t)epoch;
-    atomic_store(&s->snapshot_save, save);
+    atomic_store(&s->snapshot, hooks);
 }
 
 bool kv_store_snapshot_active(const struct kv_store *s)
 {
-    return atomic_load(&s->snapshot_save) != NULL;
+    return atomic_load(&s->snapshot) != NULL;
 }
 
 void kv_store_snapshot_end(struct kv_store *s, bool complete)
 {
     KV_ASSERT(kv_store_snapshot_active(s));
-    atomic_store(&s->snapshot_save, NULL);
+    atomic_store(&s->snapshot, NULL);
     if (!complete)
         return;
     memset(s->epochs, 0, sizeof(s->epochs));
     s->epochs[s->epoch / 64] = UINT64_C(1) << s->epoch % 64;
 }
 
-void kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e)
+/* True: a large collection was opened. */
+static bool open_large(struct kv_view *v, const struct kv_snapshot_hooks *hooks, uint32_t db,
+                       const struct kv_entry *e)
+{
+    if (KV_LIKELY(!kv_entry_is_large(e)) || hooks->slice == NULL ||
+        entry_footprint(e).block_bytes <= KV_SLICED_BYTES)
+        return false;
+    struct kv_slice key = kv_entry_key(e);
+    uint64_t hash = kv_store_hash(v->store, key.ptr, key.len);
+    KV_ASSERT(kv_entry_guard(e) == NULL);
+    return hooks->slice(v, db, e, (uint32_t)(hash & v->store->shard_mask));
+}
+
+bool kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e)
 {
     struct kv_store *s = v->store;
-    kv_snapshot_save_fn save = atomic_load_explicit(&s->snapshot_save, memory_order_acquire);
+    const struct kv_snapshot_hooks *hooks =
+        atomic_load_explicit(&s->snapshot, memory_order_acquire);
+    bool opened = false;
     KV_DASSERT(e->epoch != s->epoch);
-    if (save != NULL) /* it may have been given up a moment ago */
-        save(v, db, e);
+    if (hooks != NULL) { /* it may have been given up a moment ago */
+        opened = open_large(v, hooks, db, e);
+        if (!opened)
+            hooks->save(v, db, e);
+    }
     e->epoch = s->epoch;
+    return opened;
 }
+
+struct visit {
+    struct kv_view *view;
+    bool opened;
+};
 
 static void visit(void *item, void *arg)
 {
-    struct kv_view *v = arg;
-    snapshot_keep(v, v->db, item);
+    struct visit *x = arg;
+    struct kv_entry *e = item;
+    if (e->epoch != x->view->store->epoch)
+        x->opened |= kv_snapshot_keep_entry(x->view, x->view->db, e);
 }
 
 /* One step within the database of the position; true: there is nothing left in the shard. */
-static bool step(struct kv_view *v, struct kv_shard *shard, struct kv_snapshot_position *p)
+static bool step(struct visit *x, struct kv_shard *shard, struct kv_snapshot_position *p)
 {
     if (p->db >= shard->database_end)
         return true;
     struct kv_database *database = shard_database(shard, p->db);
     if (database != NULL) {
-        v->db = p->db;
-        p->table = kv_table_scan(&database->table, p->table, GROUP_ENTRIES, visit, v);
+        x->view->db = p->db;
+        p->table = kv_table_scan(&database->table, p->table, GROUP_ENTRIES, visit, x);
     }
     if (database == NULL || p->table == KV_TABLE_POSITION_END)
         *p = (struct kv_snapshot_position){.db = p->db + 1};
@@ -114,11 +141,12 @@ bool kv_store_snapshot_shard(struct kv_view *v, uint32_t shard, struct kv_snapsh
 {
     KV_ASSERT(shard <= v->store->shard_mask);
     struct kv_shard *own = &v->store->shards[shard];
+    struct visit x = {v, false};
     uint32_t selected = v->db;
     bool done;
     do
-        done = step(v, own, p);
-    while (!done && kv_clock_ticks() < deadline_ticks);
+        done = step(&x, own, p);
+    while (!done && !x.opened && kv_clock_ticks() < deadline_ticks);
     v->db = selected;
     return done;
 }

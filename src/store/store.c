@@ -251,7 +251,11 @@ void kv_store_meet_due(struct kv_view *v, struct kv_shard *shard, struct kv_data
 void kv_entry_retire_large(struct kv_view *v, struct kv_entry *e)
 {
     const struct kv_store_hooks *hooks = &v->store->hooks;
-    if (hooks->free_later != NULL && kv_entry_elements(e) > KV_RETIRE_ELEMENTS)
+    struct kv_guard *g = kv_entry_guard(e);
+    if (KV_UNLIKELY(g != NULL)) {
+        kv_sliced_hand_over(g);
+        kv_entry_free_block(e);
+    } else if (hooks->free_later != NULL && kv_entry_elements(e) > KV_RETIRE_ELEMENTS)
         hooks->free_later(v, kv_store_free_evicted, e);
     else
         kv_entry_destroy(e);

@@ -4,7 +4,7 @@
 
 #include "store/collection.h"
 #include "store/entry_priv.h"
-#include "store/snapshot.h"
+#include "store/sliced.h"
 #include "store/store.h"
 #include <stdatomic.h>
 
@@ -52,9 +52,9 @@ struct kv_store {
     struct kv_collection_limits limits; /* changed alone */
     struct kv_store_hooks hooks;        /* members may be NULL */
     struct kv_hash_key hash_key;
-    _Atomic(kv_snapshot_save_fn) snapshot_save; /* hook of the snapshot that goes on, or NULL */
-    uint8_t epoch;                              /* of entries that are made now; changed alone */
-    uint64_t epochs[4];                         /* those that entries may have, as bits */
+    _Atomic(const struct kv_snapshot_hooks *) snapshot; /* the one that goes on, or NULL */
+    uint8_t epoch;      /* of entries that are made now; changed alone */
+    uint64_t epochs[4]; /* those that entries may have, as bits */
 };
 
 KV_INLINE struct kv_shard *shard_of(const struct kv_store *s, uint64_t hash)
@@ -182,12 +182,13 @@ KV_INLINE uint32_t access_when_set(const struct kv_view *v, const struct kv_entr
 /* Watch records, hooks and statistics of an evicted key; before its entry is freed. */
 void kv_store_announce_evicted(struct kv_view *v, struct kv_shard *shard, const struct kv_key *k);
 
-/* Before a change of an entry: gives it to the snapshot that goes on, if it still needs it. */
-void kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e) KV_COLD;
+/* Before a change of an entry: gives it to the snapshot that goes on, if it still needs it. True:
+ * it is open for slices now. */
+bool kv_snapshot_keep_entry(struct kv_view *v, uint32_t db, struct kv_entry *e) KV_COLD;
 
 KV_INLINE void snapshot_keep(struct kv_view *v, uint32_t db, struct kv_entry *e)
 {
-    if (KV_UNLIKELY(atomic_load_explicit(&v->store->snapshot_save, memory_order_relaxed) != NULL) &&
+    if (KV_UNLIKELY(atomic_load_explicit(&v->store->snapshot, memory_order_relaxed) != NULL) &&
         e->epoch != v->store->epoch)
         kv_snapshot_keep_entry(v, db, e);
 }
@@ -195,8 +196,24 @@ KV_INLINE void snapshot_keep(struct kv_view *v, uint32_t db, struct kv_entry *e)
 /* True when an entry may be changed: a snapshot that goes on has it already. */
 KV_INLINE bool snapshot_has(const struct kv_view *v, const struct kv_entry *e)
 {
-    return atomic_load_explicit(&v->store->snapshot_save, memory_order_relaxed) == NULL ||
+    return atomic_load_explicit(&v->store->snapshot, memory_order_relaxed) == NULL ||
            e->epoch == v->store->epoch;
+}
+
+/* Before a change within a large collection that a snapshot may be saving in slices; `g` is the
+ * structure's guard. Every path that changes one calls these or kv_store_large_begin. */
+KV_INLINE void large_keep_member(struct kv_view *v, struct kv_guard *g, struct kv_slice name,
+                                 uint64_t hash)
+{
+    if (KV_UNLIKELY(g != NULL))
+        kv_sliced_keep_member(v, g, name, hash);
+}
+
+KV_INLINE void large_keep_end(struct kv_view *v, struct kv_guard *g, enum kv_list_end end,
+                              uint64_t items)
+{
+    if (KV_UNLIKELY(g != NULL))
+        kv_sliced_keep_end(v, g, end, items);
 }
 
 /* Frees an entry that is in no table any more: at once, or on another thread when it is a large

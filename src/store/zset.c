@@ -11,6 +11,7 @@
  *
  * Threads: as zset.h.
  */
+#include "store/store_priv.h"
 #include "store/zset_priv.h"
 
 /* --- opening --- */
@@ -368,6 +369,7 @@ uint64_t kv_ranking_scan(const struct kv_ranking *r, uint64_t position, uint64_t
 /* --- adding to large sets --- */
 
 struct large_adding {
+    struct kv_view *view;
     struct kv_zset *z;
     const struct kv_zset_pair *pairs;
     size_t count;
@@ -381,8 +383,10 @@ static void take_back(struct large_adding *a, size_t count)
     for (size_t i = 0; i < count; i++) {
         struct kv_slice name = a->pairs[i].name;
         uint64_t hash = kv_zset_hash(a->z, name);
-        if (a->added[i])
-            kv_zset_remove(a->z, kv_zset_find(a->z, name, hash), hash);
+        if (!a->added[i])
+            continue;
+        large_keep_member(a->view, a->z->guard, name, hash);
+        kv_zset_remove(a->z, kv_zset_find(a->z, name, hash), hash);
     }
 }
 
@@ -400,6 +404,7 @@ static enum kv_err add_new(struct large_adding *a, size_t *changes)
         }
         if (a->flags & KV_ZADD_XX)
             continue;
+        large_keep_member(a->view, a->z->guard, p->name, hash);
         enum kv_err err = kv_zset_add(a->z, p->name, hash, p->score, KV_NOT_DUE, false);
         if (err != KV_OK) {
             take_back(a, i);
@@ -418,9 +423,11 @@ static void change_scores(struct large_adding *a)
         double score = p->score;
         if (a->added[i])
             continue;
-        struct kv_scored *m = kv_zset_find(a->z, p->name, kv_zset_hash(a->z, p->name));
+        uint64_t hash = kv_zset_hash(a->z, p->name);
+        struct kv_scored *m = kv_zset_find(a->z, p->name, hash);
         if (m == NULL || kv_zadd_decide(a->flags, m->score, &score, a->result) != KV_ZADD_UPDATE)
             continue;
+        large_keep_member(a->view, a->z->guard, p->name, hash);
         enum kv_err err = kv_zset_set_score(a->z, m, score);
         KV_ASSERT(err == KV_OK);
         a->result->updated++;
@@ -459,18 +466,21 @@ static enum kv_err large_add_one(struct large_adding *a)
         }
         a->result->score = score;
         a->result->added = 1;
+        large_keep_member(a->view, a->z->guard, p->name, hash);
         return kv_zset_add(a->z, p->name, hash, score, KV_NOT_DUE, false);
     }
     if (kv_zadd_decide(a->flags, m->score, &score, a->result) != KV_ZADD_UPDATE)
         return KV_OK;
     a->result->updated = 1;
+    large_keep_member(a->view, a->z->guard, p->name, hash);
     return kv_zset_set_score(a->z, m, score);
 }
 
-static enum kv_err large_add(struct kv_zset *z, const struct kv_zset_pair *pairs, size_t count,
-                             uint32_t flags, struct kv_arena *arena, struct kv_zadd_result *result)
+static enum kv_err large_add(struct kv_view *v, struct kv_zset *z, const struct kv_zset_pair *pairs,
+                             size_t count, uint32_t flags, struct kv_arena *arena,
+                             struct kv_zadd_result *result)
 {
-    struct large_adding a = {z, pairs, count, flags, result, NULL};
+    struct large_adding a = {v, z, pairs, count, flags, result, NULL};
     *result = (struct kv_zadd_result){0};
     return count == 1 ? large_add_one(&a) : large_add_many(&a, arena);
 }
@@ -504,7 +514,7 @@ static enum kv_err become_large(struct kv_view *v, const struct kv_key *k, struc
     if (z == NULL)
         return KV_ERR_NOMEM;
     int64_t expiry = *e != NULL ? KV_KEEP_EXPIRY : KV_NO_EXPIRY;
-    enum kv_err err = large_add(z, pairs, count, flags, arena, result);
+    enum kv_err err = large_add(v, z, pairs, count, flags, arena, result);
     if (err == KV_OK)
         err = kv_store_put_large(v, k, e, KV_TYPE_ZSET, KV_ENC_SKIPLIST, z, expiry);
     if (err != KV_OK)
@@ -528,8 +538,8 @@ enum kv_err kv_store_zset_add(struct kv_view *v, const struct kv_key *k, struct 
     } else if (!kv_entry_is_large(*e)) {
         err = kv_zpacked_add(v, k, e, pairs, count, flags, arena, result);
     } else {
-        struct kv_footprint before = kv_store_large_begin(*e);
-        err = large_add(kv_entry_large(*e), pairs, count, flags, arena, result);
+        struct kv_footprint before = kv_store_members_begin(*e);
+        err = large_add(v, kv_entry_large(*e), pairs, count, flags, arena, result);
         kv_store_large_end(v, k, *e, before);
         return err;
     }
@@ -555,13 +565,14 @@ enum kv_err kv_store_zset_remove(struct kv_view *v, const struct kv_key *k, stru
     if (!kv_entry_is_large(*e))
         return kv_zpacked_remove(v, k, e, names, count, arena, removed);
     struct kv_zset *z = kv_entry_large(*e);
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_store_members_begin(*e);
     *removed = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t hash = kv_zset_hash(z, names[i]);
         struct kv_scored *m = kv_zset_find(z, names[i], hash);
         if (m == NULL)
             continue;
+        large_keep_member(v, z->guard, names[i], hash);
         kv_zset_remove(z, m, hash);
         ++*removed;
     }
@@ -582,13 +593,15 @@ enum kv_err kv_store_zset_remove_span(struct kv_view *v, const struct kv_key *k,
         *e = NULL;
         return KV_OK;
     }
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_store_members_begin(*e);
     for (uint64_t i = 0; i < span.count; i++) {
         struct kv_order_cursor c;
         bool found = kv_order_at(&z->order, span.first, &c);
         KV_ASSERT(found);
         struct kv_scored *m = kv_zset_at(&c);
-        kv_zset_remove(z, m, kv_zset_hash(z, kv_scored_name(m)));
+        uint64_t hash = kv_zset_hash(z, kv_scored_name(m));
+        large_keep_member(v, z->guard, kv_scored_name(m), hash);
+        kv_zset_remove(z, m, hash);
     }
     kv_store_large_end(v, k, *e, before);
     return KV_OK;
@@ -647,7 +660,8 @@ enum kv_err kv_store_zset_set_due(struct kv_view *v, const struct kv_key *k, str
         if (err != KV_OK)
             return err;
     }
-    struct kv_footprint before = kv_store_large_begin(*e);
+    struct kv_footprint before = kv_store_members_begin(*e);
+    large_keep_member(v, z->guard, name, hash);
     enum kv_err err = kv_zset_set_due(z, m, hash, due);
     kv_store_large_end(v, k, *e, before);
     if (err != KV_OK)

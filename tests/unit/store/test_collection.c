@@ -266,7 +266,7 @@ START_TEST(what_a_large_collection_costs_is_counted)
     for (int i = 0; i < 2000; i++) {
         char name[20];
         struct kv_slice text = kv_slice(name, (size_t)sprintf(name, "%d", i));
-        struct kv_footprint before = kv_store_large_begin(e);
+        struct kv_footprint before = kv_store_large_begin(&view, e);
         ck_assert_int_eq(kv_dict_add(d, text, kv_dict_hash(d, text), NULL, KV_NOT_DUE), KV_OK);
         kv_store_large_end(&view, &k, e, before);
         if (i % 200 == 0)

@@ -46,6 +46,8 @@ static void save(struct kv_view *v, uint32_t db, const struct kv_entry *e)
     saved_count++;
 }
 
+static const struct kv_snapshot_hooks hooks = {.save = save};
+
 static void note_moment(void)
 {
     memset(moment, 0, sizeof(moment));
@@ -120,7 +122,7 @@ static void take(struct kv_random *r, unsigned changes)
 {
     note_moment();
     saved_count = 0;
-    kv_store_snapshot_begin(store, save);
+    kv_store_snapshot_begin(store, &hooks);
     ck_assert(kv_store_snapshot_active(store));
     for (uint32_t shard = 0; shard < FIXTURE_SHARDS; shard++) {
         struct kv_snapshot_position p = {0};
@@ -153,7 +155,7 @@ START_TEST(what_comes_after_the_moment_is_not_saved)
     must_set("key:1", "old", KV_NO_EXPIRY);
     note_moment();
     saved_count = 0;
-    kv_store_snapshot_begin(store, save);
+    kv_store_snapshot_begin(store, &hooks);
     must_set("key:2", "new", KV_NO_EXPIRY);
     must_set("key:1", "changed", KV_NO_EXPIRY);
     ck_assert_uint_eq(saved_count, 1);
@@ -177,7 +179,7 @@ START_TEST(more_snapshots_are_given_up_than_there_are_epochs)
         change(&r);
     for (unsigned round = 0; round < 600; round++) {
         note_moment();
-        kv_store_snapshot_begin(store, save);
+        kv_store_snapshot_begin(store, &hooks);
         struct kv_snapshot_position p = {0};
         (void)kv_store_snapshot_shard(&view, round % FIXTURE_SHARDS, &p, 0);
         change(&r);
