@@ -291,6 +291,15 @@ void kv_cmd_command_list(struct kv_call *call)
 
 /* --- COMMAND GETKEYS --- */
 
+/* Shard channels are found as keys are, without being any. */
+static bool has_keys(const struct kv_command *cmd)
+{
+    for (uint32_t i = 0; i < cmd->keyspec_count; i++)
+        if (!(cmd->keyspecs[i].flags & KV_KEY_NOT_KEY))
+            return true;
+    return false;
+}
+
 /* A command line that starts at argv[2]: its command, or the error is replied and NULL returned. */
 static const struct kv_command *command_of_line(struct kv_call *call)
 {
@@ -301,7 +310,7 @@ static const struct kv_command *command_of_line(struct kv_call *call)
         cmd = kv_command_sub(cmd, call->argv[3]);
     if (cmd == NULL)
         kv_call_error(call, "ERR Invalid command specified");
-    else if (cmd->keyspec_count == 0)
+    else if (!has_keys(cmd))
         kv_call_error(call, "ERR The command has no key arguments");
     else if (cmd->arity > 0 ? argc != cmd->arity : argc < -cmd->arity)
         kv_call_error(call, "ERR Invalid number of arguments specified for command");

@@ -300,6 +300,17 @@ static const struct sweep sweeps[] = {
     {NULL, "SLOWLOG LEN", 0},
     {NULL, "SLOWLOG RESET", 0},
     {NULL, "SLOWLOG HELP", 0},
+    {NULL, "COMMANDLOG GET 10 slow", 0},
+    {NULL, "COMMANDLOG LEN large-reply", 0},
+    {NULL, "COMMANDLOG RESET large-request", 0},
+    {NULL, "COMMANDLOG HELP", 0},
+    {"DEBUG SLEEP 0.002", "LATENCY DOCTOR", SWEEP_VOLATILE},
+    {"DEBUG SLEEP 0.002", "LATENCY GRAPH command", SWEEP_VOLATILE},
+    {NULL, "LATENCY HISTOGRAM set get", SWEEP_VOLATILE},
+    {"DEBUG SLEEP 0.002", "LATENCY HISTORY command", SWEEP_VOLATILE},
+    {"DEBUG SLEEP 0.002", "LATENCY LATEST", SWEEP_VOLATILE},
+    {NULL, "LATENCY RESET command", SWEEP_VOLATILE},
+    {NULL, "LATENCY HELP", 0},
     {"SET a @2000", "DEBUG OBJECT a", SWEEP_VOLATILE},
     {"SET a @2000", "DEBUG DIGEST", 0},
     {"SET a @2000", "DEBUG DIGEST-VALUE a b", 0},
@@ -793,7 +804,8 @@ static void sweep(const struct sweep *s)
 
 static const uint32_t thread_counts[] = {1, 2};
 static const char config_text[] = "enable-debug-command yes\n"
-                                  "slowlog-log-slower-than -1\n";
+                                  "slowlog-log-slower-than -1\n"
+                                  "latency-monitor-threshold 1\n";
 
 static void start(uint32_t threads)
 {
