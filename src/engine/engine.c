@@ -376,7 +376,9 @@ void kv_engine_reset_stats(struct kv_engine *e)
 {
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct kv_worker *w = e->workers[i];
+        /* What is so now is no statistic of the past. */
         uint64_t clients = kv_stat_read(&w->stats.clients);
+        uint64_t pubsub_clients = kv_stat_read(&w->stats.pubsub_clients);
         w->assigned = 0;
         memset(&w->stats, 0, sizeof(w->stats));
         memset(&w->store_stats, 0, sizeof(w->store_stats));
@@ -384,6 +386,7 @@ void kv_engine_reset_stats(struct kv_engine *e)
         w->error_count = 0;
         w->load_busy_ns = 0;
         kv_stat_set(&w->stats.clients, clients);
+        kv_stat_set(&w->stats.pubsub_clients, pubsub_clients);
     }
     atomic_store(&e->limit.exceeded_from_us, 0);
     atomic_store(&e->limit.exceeded_us, 0);

@@ -26,7 +26,7 @@ SECONDS = min(2.0 * TIME_SCALE, 4.0)  # of load in one test
 KEYS = [b"k%d" % i for i in range(15)]
 LEFT_OUT = {"debug", "shutdown", "client|pause", "client|reply", "config|set", "config|rewrite",
             "client|kill", "client|no-evict", "flushall", "flushdb", "quit", "swapdb", "exec", "multi",
-            "discard", "watch", "waitaof"}
+            "discard", "watch", "waitaof", "reset"}
 LIMITS = {
     b"hash-max-listpack-entries": [0, 2, 4, 512], b"hash-max-listpack-value": [1, 8, 64],
     b"set-max-intset-entries": [0, 2, 4, 512], b"set-max-listpack-entries": [0, 2, 4, 128],
@@ -36,6 +36,8 @@ LIMITS = {
 }
 SHORT_SECONDS = [b"1", b"2", b"0", b"-1", b"100"]
 SHORT_MILLISECONDS = [b"1", b"5", b"20", b"100", b"0", b"-1"]
+# Answered with as many replies as they name channels, and while they last the rest is refused.
+LISTENING = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"}
 BLOCKING = {"blpop", "brpop", "blmove", "brpoplpush", "blmpop", "blmovem", "bzpopmin", "bzpopmax",
             "bzmpop"}
 
@@ -85,13 +87,15 @@ class Load:
         self.stopping = threading.Event()
         self.problems = []
         table = [c for c in generate.load_table() if c.id not in LEFT_OUT]
-        self.plain = [c for c in table if c.id not in BLOCKING]
+        self.plain = [c for c in table if c.id not in BLOCKING | LISTENING]
+        self.listening = [c for c in table if c.id in LISTENING]
         self.blocking = [c for c in table if c.id in BLOCKING]
-        assert len(self.blocking) == len(BLOCKING)
+        assert len(self.blocking) == len(BLOCKING) and len(self.listening) == len(LISTENING)
 
     def run(self, seconds, stream=False):
         threads = [threading.Thread(target=self.guarded, args=(self.commands, n)) for n in range(4)]
         threads += [threading.Thread(target=self.guarded, args=(self.waits, n)) for n in range(2)]
+        threads += [threading.Thread(target=self.guarded, args=(self.listens, 0))]
         for thread in threads:
             thread.start()
         with self.server.raw() as control:
@@ -171,11 +175,28 @@ class Load:
                 (reset if dice.random() < 0.4 else type(conn).close)(conn)
 
 
+    def listens(self, number):
+        """Subscribers that hardly read and vanish."""
+        dice = random.Random("listens %d" % number)
+        lines = Hostile(dice, self.listening + self.plain[:5], keys=KEYS)
+        while not self.stopping.is_set():
+            conns = [self.server.raw() for _ in range(5)]
+            for conn in conns:
+                if dice.random() < 0.5:
+                    conn.hello3()
+                conn.send(b"".join(encode(*lines.line(lines.command()))
+                                   for _ in range(dice.choice([1, 3, 20]))))
+            time.sleep(dice.random() * 0.05)
+            for conn in conns:
+                (reset if dice.random() < 0.4 else type(conn).close)(conn)
+
+
 def assert_nothing_left(control, start):
     control.cmd("FLUSHALL", "SYNC")
     deadline = time.monotonic() + 10 * TIME_SCALE
     while number(control, "clients", "blocked_clients") != 0 or \
             number(control, "clients", "total_blocking_keys") != 0 or \
+            number(control, "clients", "pubsub_clients") != 0 or \
             number(control, "memory", "used_memory_dataset") != start:
         assert time.monotonic() < deadline
         time.sleep(0.02)

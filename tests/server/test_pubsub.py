@@ -449,6 +449,16 @@ def test_subscribers_are_never_idle(start_server):
 
 
 @pytest.mark.kvik_only
+def test_resetting_statistics_forgets_no_subscriber(raw, connect):
+    listener = connect()
+    listener.cmd("SUBSCRIBE", "news")
+    assert raw.cmd("CONFIG", "RESETSTAT") == b"OK"
+    assert info(raw, "pubsub_clients") == 1
+    listener.cmd("UNSUBSCRIBE", "news")
+    assert info(raw, "pubsub_clients") == 0
+
+
+@pytest.mark.kvik_only
 def test_nothing_stays_behind(start_server):
     """Clients that come, subscribe to all kinds, get messages and go in all ways leave no byte."""
     server = start_server()
