@@ -260,9 +260,15 @@ static void finish_input(struct kv_client *c)
             return;
     if (c->out.chunk_bytes > KV_CHUNK_BYTES)
         kv_client_check_limits(c);
-    if (c->flags & KV_CLIENT_READ_OFF && !(c->flags & SUSPENDED)) {
+    if (KV_LIKELY(!(c->flags & KV_CLIENT_READ_OFF)))
+        return;
+    bool waits = (c->flags & KV_CLIENT_WRITE_WAIT) != 0;
+    if (!(c->flags & SUSPENDED)) {
         c->flags &= ~(uint32_t)KV_CLIENT_READ_OFF;
-        (void)kv_client_interest(c, true, (c->flags & KV_CLIENT_WRITE_WAIT) != 0);
+        (void)kv_client_interest(c, true, waits);
+    } else if (c->flags & (KV_CLIENT_BLOCKED | KV_CLIENT_PAUSED) && !(c->io.interest & KV_IO_END)) {
+        /* Reading was taken back while it was parked for a moment; now it may wait for long. */
+        (void)kv_client_interest(c, false, waits);
     }
 }
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from process import TIME_SCALE
-from raw import Closed, Error
+from raw import Closed, Error, encode
 
 WAIT = 0.05 * TIME_SCALE  # long enough for a command to have blocked
 
@@ -306,6 +306,27 @@ def test_a_client_that_vanishes_takes_nothing(raw, connect):
     wait_blocked(raw, 1)
     raw.cmd("RPUSH", "l", "a")
     assert second.read() == [b"l", b"a"]
+
+
+def test_who_vanishes_after_it_was_held_up_is_noticed(raw, connect):
+    """Clients that wait for the gate, send more, and are blocked by the time they are gone."""
+    for first in range(0, 60000, 5000):
+        raw.cmd("MSET", *[word for i in range(first, first + 5000) for word in (b"k%d" % i, b"v")])
+    scanner = connect()
+    for _ in range(10):
+        clients = [connect() for _ in range(8)]
+        scanner.send(encode("KEYS", "nothing*") * 5)
+        for client in clients:
+            client.send_cmd("BLPOP", "l", "0")
+            client.send_cmd("PING")
+        time.sleep(0.001)
+        for client in clients:
+            client.send_cmd("PING")
+        for _ in range(5):
+            assert scanner.read() == []
+        for client in clients:
+            client.close()
+    wait_blocked(raw, 0)
 
 
 def test_client_unblock(raw, connect):

@@ -193,12 +193,14 @@ class Load:
 
 def assert_nothing_left(control, start):
     control.cmd("FLUSHALL", "SYNC")
+    wanted = {("clients", "blocked_clients"): 0, ("clients", "total_blocking_keys"): 0,
+              ("clients", "pubsub_clients"): 0, ("memory", "used_memory_dataset"): start}
     deadline = time.monotonic() + 10 * TIME_SCALE
-    while number(control, "clients", "blocked_clients") != 0 or \
-            number(control, "clients", "total_blocking_keys") != 0 or \
-            number(control, "clients", "pubsub_clients") != 0 or \
-            number(control, "memory", "used_memory_dataset") != start:
-        assert time.monotonic() < deadline
+    while True:
+        found = {where: number(control, *where) for where in wanted}
+        if found == wanted:
+            break
+        assert time.monotonic() < deadline, (found, bytes(control.cmd("CLIENT", "LIST")))
         time.sleep(0.02)
     assert control.cmd("DEBUG", "CHECK") == b"OK"
 
