@@ -14,6 +14,8 @@
 #include "base/log.h"
 #include "cmd/functions.h"
 #include "engine/call.h"
+#include "engine/engine.h"
+#include "engine/loading.h"
 #include <errno.h>
 
 static bool matches(const struct kv_directive *d, const char *name, struct kv_slice pattern)
@@ -106,6 +108,12 @@ void kv_cmd_config_set(struct kv_call *call)
         return;
     }
     struct kv_config *c = kv_config_of(call->engine);
+    for (int i = 2; i < call->argc; i += 2) {
+        if (!kv_engine_loading(call->engine) || !kv_call_arg_is(call, i, "appendonly"))
+            continue;
+        kv_call_error(call, KV_LOADING_TEXT); /* the log may be what is loaded */
+        return;
+    }
     struct kv_config_failure failure = {.name = call->argv[2], .unknown = true};
     if (c == NULL || kv_config_set(c, call->argv + 2, (call->argc - 2) / 2, is_local(call->client),
                                    &failure) != KV_OK)

@@ -23,6 +23,7 @@
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
+#include "engine/loading.h"
 #include "persist/rdb_value.h"
 #include "store/foreign.h"
 #include <errno.h>
@@ -251,18 +252,19 @@ static const struct {
     const char *word;
     int min_argc, max_argc;
     kv_cmd_fn fn;
+    bool of_data; /* refused while data are loaded, as other commands are */
 } subcommands[] = {
-    {"sleep", 3, 3, debug_sleep},
-    {"object", 3, 3, debug_object},
-    {"check", 2, 2, debug_check},
-    {"reload", 2, 5, kv_debug_reload},
-    {"digest", 2, 2, debug_digest},
-    {"digest-value", 2, INT_MAX, debug_digest_value},
-    {"set-active-expire", 3, 3, debug_set_active_expire},
-    {"stringmatch-len", 4, 4, debug_stringmatch},
-    {"log", 3, 3, debug_log},
-    {"change-stream", 3, 3, debug_change_stream},
-    {"help", 2, 2, debug_help},
+    {"sleep", 3, 3, debug_sleep, false},
+    {"object", 3, 3, debug_object, true},
+    {"check", 2, 2, debug_check, true},
+    {"reload", 2, 5, kv_debug_reload, true},
+    {"digest", 2, 2, debug_digest, true},
+    {"digest-value", 2, INT_MAX, debug_digest_value, true},
+    {"set-active-expire", 3, 3, debug_set_active_expire, false},
+    {"stringmatch-len", 4, 4, debug_stringmatch, false},
+    {"log", 3, 3, debug_log, false},
+    {"change-stream", 3, 3, debug_change_stream, true},
+    {"help", 2, 2, debug_help, false},
 };
 
 void kv_cmd_debug(struct kv_call *call)
@@ -278,7 +280,10 @@ void kv_cmd_debug(struct kv_call *call)
     for (size_t i = 0; i < KV_ARRAY_LEN(subcommands); i++) {
         if (kv_call_arg_is(call, 1, subcommands[i].word) && call->argc >= subcommands[i].min_argc &&
             call->argc <= subcommands[i].max_argc) {
-            subcommands[i].fn(call);
+            if (subcommands[i].of_data && kv_engine_loading(call->engine))
+                kv_call_error(call, KV_LOADING_TEXT);
+            else
+                subcommands[i].fn(call);
             return;
         }
     }

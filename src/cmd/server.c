@@ -25,6 +25,7 @@
 #include "cmd/helper.h"
 #include "engine/call.h"
 #include "engine/engine.h"
+#include "engine/loading.h"
 #include "engine/snapshot.h"
 #include "persist/save.h"
 #include <limits.h>
@@ -189,8 +190,9 @@ void kv_cmd_shutdown(struct kv_call *call)
         return;
     }
     struct kv_saver *s = kv_engine_options(call->engine)->saver;
-    bool save =
-        !(options & SHUT_NOSAVE) && s != NULL && (options & SHUT_SAVE || kv_saver_has_points(s));
+    /* What is loaded so far must not replace the file that it comes from. */
+    bool save = !(options & SHUT_NOSAVE) && s != NULL && !kv_engine_loading(call->engine) &&
+                (options & SHUT_SAVE || kv_saver_has_points(s));
     if (save) {
         kv_saver_abandon(s); /* what goes on in the background would be late */
         if (kv_saver_save(s, &call->view) != KV_OK && !(options & SHUT_FORCE)) {

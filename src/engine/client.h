@@ -93,6 +93,7 @@ struct kv_client {
     uint64_t wait_target;                    /* WAITAOF: offset; UINT64_MAX: for the time only */
     int64_t wait_deadline_ms;                /* monotonic; 0: none */
     uint32_t wait_local;                     /* numlocal that it asked for */
+    uint32_t errors;                         /* commands that were refused or failed */
 
     struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
     struct kv_waiter *waiter;                    /* of a blocked client, else NULL */

@@ -398,7 +398,10 @@ void kv_commit_deny(struct kv_engine *e, int error)
 
 void kv_commit_deny_unsaved(struct kv_engine *e, bool denied)
 {
-    atomic_store(&e->commit.unsaved, denied);
+    if (denied)
+        atomic_fetch_or(&e->commit.refusals, KV_REFUSE_UNSAVED);
+    else
+        atomic_fetch_and(&e->commit.refusals, ~(unsigned)KV_REFUSE_UNSAVED);
 }
 
 bool kv_commit_wanted(struct kv_engine *e)

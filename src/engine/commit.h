@@ -43,11 +43,17 @@
 
 struct kv_commit { /* of the engine */
     _Atomic(uint64_t) durable KV_ALIGNED(KV_CACHE_LINE);
-    atomic_bool holds;   /* changes in KV_MODE_STOP */
-    atomic_bool failed;  /* the log lost something and has no fresh base yet */
-    atomic_bool open;    /* there is a log */
-    atomic_int denied;   /* errno for which writes are refused; 0: they are not */
-    atomic_bool unsaved; /* snapshots cannot be saved, and writes are refused for that */
+    atomic_bool holds;    /* changes in KV_MODE_STOP */
+    atomic_bool failed;   /* the log lost something and has no fresh base yet */
+    atomic_bool open;     /* there is a log */
+    atomic_int denied;    /* errno for which writes are refused; 0: they are not */
+    atomic_uint refusals; /* enum kv_refusal */
+};
+
+/* Further reasons for which commands are refused, in one word, since each of them looks. */
+enum kv_refusal {
+    KV_REFUSE_UNSAVED = 1, /* writes: snapshots cannot be saved */
+    KV_REFUSE_LOADING = 2, /* all without the flag `loading`: engine/loading.h */
 };
 
 struct kv_worker_commit {                       /* of a worker; its thread's, but for `watch` */

@@ -76,7 +76,7 @@ void kv_worker_expire(struct kv_worker *w)
     uint64_t start = kv_clock_ticks();
     w->expire_ms = (int64_t)(kv_clock_mono_ns() / 1000000) + EXPIRE_TICK_MS;
     int64_t now_ms = kv_clock_wall_ms();
-    if (!e->options.active_expire || kv_engine_paused(e, now_ms)) {
+    if (!e->options.active_expire || kv_engine_paused(e, now_ms) || kv_engine_loading(e)) {
         w->expire_more = false;
         return;
     }

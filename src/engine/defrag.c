@@ -125,7 +125,7 @@ void kv_defrag_cron(struct kv_engine *e, int64_t mono_ms)
         d->pause_ms = KV_MAX(d->pause_ms, (uint32_t)PAUSE_MIN_MS);
         d->look_ms = mono_ms + d->pause_ms;
     }
-    if (!e->options.active_defrag) {
+    if (!e->options.active_defrag || kv_engine_loading(e)) {
         atomic_store_explicit(&d->effort, 0, memory_order_relaxed);
         d->pause_ms = PAUSE_MIN_MS;
         if (!d->open)

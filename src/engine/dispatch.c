@@ -168,8 +168,10 @@ KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
     struct kv_command_stats *s = &w->command_stats[cmd->id];
     kv_stat_add(&s->calls, 1);
     kv_stat_add(&s->ticks, ticks);
-    if (KV_UNLIKELY(failed))
+    if (KV_UNLIKELY(failed)) {
         kv_stat_add(&s->failed, 1);
+        c->errors++;
+    }
     kv_stat_add(&w->stats.commands, 1);
     c->commands++;
     if (KV_LIKELY(w->latency_tracking))
@@ -259,6 +261,7 @@ static void refuse(struct kv_client *c, const struct kv_command *cmd, const char
                  strncmp(text, "ERR ", 4) == 0 ? text + 4 : text);
         text = abort;
     }
+    c->errors++;
     kv_call_count_error(w, kv_slice_cstr(text));
     if (!(c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP)))
         kv_reply_error_raw(&c->out, kv_slice_cstr(text));
@@ -361,7 +364,8 @@ bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms)
 static KV_COLD bool pause_applies(struct kv_client *c, const struct kv_command *cmd)
 {
     struct kv_engine *e = c->worker->engine;
-    if (!kv_engine_paused(e, kv_clock_wall_ms()) || cmd == e->cmd_unpause)
+    if (!kv_engine_paused(e, kv_clock_wall_ms()) || cmd == e->cmd_unpause ||
+        (c->flags & KV_CLIENT_APPLY && kv_engine_loading(e)))
         return false;
     if (e->pause_all)
         return true;
@@ -639,30 +643,11 @@ static KV_COLD bool needs_memory_in_vain(struct kv_client *c, const struct kv_co
         needs = cmd == e->cmd_exec
                     ? c->tx->denyoom
                     : cmd != e->cmd_discard && cmd != e->cmd_quit && cmd != e->cmd_reset;
-    if (!needs || c->flags & KV_CLIENT_APPLY)
+    if (!needs || c->flags & KV_CLIENT_APPLY || kv_engine_loading(e))
         return false;
     bool admitted = kv_memory_admit(w);
     w->now_ticks = kv_clock_ticks(); /* the time that eviction took is not the command's */
     return !admitted;
-}
-
-/* Writes are refused while the log cannot take them, and PING is, so that whoever watches the
- * server notices. */
-static KV_COLD bool denied(const struct kv_client *c, const struct kv_command *cmd)
-{
-    const struct kv_engine *e = c->worker->engine;
-    if (c->flags & KV_CLIENT_APPLY)
-        return false;
-    if (cmd == e->cmd_exec)
-        return c->flags & KV_CLIENT_MULTI && c->tx->writes;
-    return cmd->flags & KV_CMD_WRITE || cmd == e->cmd_ping;
-}
-
-static KV_COLD void refuse_denied(struct kv_client *c, const struct kv_command *cmd)
-{
-    char text[KV_DENIAL_TEXT];
-    kv_commit_denial(c->worker->engine, text);
-    refuse(c, cmd, text);
 }
 
 /* What a subscribed client may send while its protocol cannot tell messages from replies. */
@@ -672,6 +657,32 @@ static KV_COLD bool restricted(const struct kv_client *c, const struct kv_comman
     const uint32_t subscribes = KV_CMD_PUBSUB | KV_CMD_NOSCRIPT;
     return (cmd->flags & subscribes) != subscribes && cmd != e->cmd_ping && cmd != e->cmd_quit &&
            cmd != e->cmd_reset;
+}
+
+/* Writes are refused while the log cannot take them, and PING is, so that whoever watches the
+ * server notices. While data are loaded it is all that needs them, and the rules for subscribers
+ * come first. */
+static KV_COLD bool denied(const struct kv_client *c, const struct kv_command *cmd)
+{
+    const struct kv_engine *e = c->worker->engine;
+    if (c->flags & KV_CLIENT_APPLY)
+        return false;
+    if (kv_engine_loading(e))
+        return !(cmd->flags & KV_CMD_LOADING) && !(kv_pubsub_restricts(c) && restricted(c, cmd));
+    if (cmd == e->cmd_exec)
+        return c->flags & KV_CLIENT_MULTI && c->tx->writes;
+    return cmd->flags & KV_CMD_WRITE || cmd == e->cmd_ping;
+}
+
+static KV_COLD void refuse_denied(struct kv_client *c, const struct kv_command *cmd)
+{
+    char text[KV_DENIAL_TEXT];
+    if (kv_engine_loading(c->worker->engine)) {
+        refuse(c, cmd, KV_LOADING_TEXT);
+        return;
+    }
+    kv_commit_denial(c->worker->engine, text);
+    refuse(c, cmd, text);
 }
 
 static KV_COLD void refuse_restricted(struct kv_client *c, const struct kv_command *cmd)

@@ -416,10 +416,12 @@ void kv_engine_net_rates(const struct kv_engine *e, double *input_kbps, double *
 void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *c, void *arg),
                            void *arg)
 {
+    const uint32_t applies = KV_CLIENT_VIRTUAL | KV_CLIENT_APPLY; /* the server's own */
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct kv_worker *w = e->workers[i];
         for (struct kv_client *c = w->clients; c != NULL; c = c->next)
-            visit(c, arg);
+            if ((c->flags & applies) != applies)
+                visit(c, arg);
         /* Those handed over are nobody's until their message is read. */
         struct kv_message *m = atomic_load_explicit(&w->inbox.head, memory_order_acquire);
         for (; m != NULL; m = m->next)

@@ -112,7 +112,7 @@ void kv_engine_each_error(struct kv_engine *e,
                           void (*visit)(void *arg, const char *code, uint64_t count), void *arg);
 void kv_engine_reset_stats(struct kv_engine *e); /* [KV_MODE_STOP] CONFIG RESETSTAT */
 
-/* --- clients, all [KV_MODE_STOP] --- */
+/* --- clients, all [KV_MODE_STOP]; without those that the server itself uses to load a log --- */
 void kv_engine_each_client(struct kv_engine *e, void (*visit)(struct kv_client *c, void *arg),
                            void *arg);
 
@@ -174,6 +174,9 @@ void kv_worker_detach(struct kv_worker *w);
 struct kv_client *kv_client_create_virtual(struct kv_worker *w);
 /* Feeds request bytes and executes what is complete (or parks). Worker's thread. */
 void kv_client_feed(struct kv_client *c, const char *bytes, size_t len);
+/* All that was fed has been executed (nothing waits, nothing is incomplete), or the client was
+ * closed. */
+bool kv_client_idle(const struct kv_client *c);
 /* Output collected so far as chunks (c->out); the user sends or drops it with kv_out_advance. */
 void kv_client_destroy(struct kv_client *c);
 /* Drains the inbox, resumes parked clients, does periodic work; waits up to timeout_ms. */

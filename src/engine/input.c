@@ -75,8 +75,8 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
     struct kv_parse_limits limits = limits_of(c);
     bool batches = (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
                                 KV_CLIENT_REPLY_SKIP_NEXT)) == KV_CLIENT_AUTHENTICATED &&
-                   !kv_engine_paused(e, w->now_ms) && !kv_commit_denies(e) &&
-                   !kv_pubsub_restricts(c);
+                   !kv_engine_paused(e, w->now_ms) &&
+                   (!kv_commit_denies(e) || c->flags & KV_CLIENT_APPLY) && !kv_pubsub_restricts(c);
     uint32_t max = KV_MIN(e->options.lookahead, (uint32_t)KV_LOOKAHEAD_MAX);
     uint32_t n = 0;
     const char *pos = *from;
@@ -391,4 +391,11 @@ void kv_client_feed(struct kv_client *c, const char *bytes, size_t len)
     c->in_len = c->in_capacity = total;
     if (!(c->flags & SUSPENDED))
         kv_client_process(c);
+}
+
+bool kv_client_idle(const struct kv_client *c)
+{
+    if (c->flags & CLOSING)
+        return true;
+    return !(c->flags & SUSPENDED) && c->in_len == 0 && c->partial == NULL;
 }

@@ -326,7 +326,8 @@ void kv_memory_round(struct kv_worker *w)
         return;
     }
     uint64_t start = kv_clock_ticks();
-    if (start < w->limit.resume_ticks || !evicts(e) || kv_engine_paused(e, kv_clock_wall_ms()))
+    if (start < w->limit.resume_ticks || !evicts(e) || kv_engine_paused(e, kv_clock_wall_ms()) ||
+        kv_engine_loading(e))
         return;
     enum outcome outcome = evict_until(w, start + kv_clock_ns_to_ticks(SLICE_NS));
     uint64_t now = kv_clock_ticks();

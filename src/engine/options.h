@@ -60,6 +60,7 @@ struct kv_save_point {
     uint64_t changes;
 };
 
+struct kv_loading;
 struct kv_rewriter;
 struct kv_saver;
 
@@ -145,6 +146,8 @@ struct kv_options {
 
     struct kv_saver *saver;       /* persist/save.h; likewise */
     struct kv_rewriter *rewriter; /* persist/rewrite.h; likewise */
+    struct kv_loading *loading;   /* persist/loading.h; likewise */
+    uint32_t key_load_delay_us;   /* a pause for each key or command that is loaded, for tests */
     struct kv_config *config;     /* admin/config that fills these; NULL in library use; not ours */
 };
 

@@ -127,6 +127,9 @@ enum kv_err kv_tx_watch(struct kv_call *call)
             tx->watches = watches;
             tx->watch_capacity = capacity;
         }
+        /* Its time to live may not be its last one. */
+        if (KV_UNLIKELY(kv_engine_loading(call->engine)))
+            call->view.flags |= KV_VIEW_NO_EXPIRE;
         enum kv_err err = kv_store_watch(&call->view, key, &tx->watches[tx->watch_len].watch);
         if (err != KV_OK)
             return err;

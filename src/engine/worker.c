@@ -318,7 +318,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
     close_queued(w);
-    if (w->resume_first != NULL || w->gate_phase || w->client_limit.more ||
+    if (w->resume_first != NULL || w->gate_phase || w->client_limit.more || w->load_more ||
         !kv_inbox_empty(&w->inbox) || kv_delivery_pending(w))
         timeout_ms = 0;
 
@@ -341,6 +341,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     if (KV_UNLIKELY(phase))
         kv_gate_phase_done(w);
     kv_loop_run(w->loop);
+    if (KV_UNLIKELY(kv_engine_loading(e)))
+        kv_worker_load(w);
     if (KV_UNLIKELY(kv_delivery_due(w)))
         kv_delivery_round(w);
     w->mono_ms = (int64_t)(kv_clock_mono_ns() / 1000000);

@@ -17,6 +17,7 @@
 #include "engine/gate.h"
 #include "engine/inbox.h"
 #include "engine/latency.h"
+#include "engine/loading.h"
 #include "engine/lockset.h"
 #include "engine/memory_limit.h"
 #include "engine/pubsub.h"
@@ -101,6 +102,7 @@ struct kv_worker {
     bool gate_phase;  /* this round resumes what was parked at the gate */
     bool draining;    /* inside the message handlers */
     bool busy;        /* a client's input is being processed: no nested processing */
+    bool load_more;   /* loading has more work for it */
     struct kv_loop *loop;
     pthread_t thread;
     struct kv_lockset locks;
@@ -187,6 +189,7 @@ struct kv_engine {
     struct kv_gate gate;
     struct kv_stream stream;
     struct kv_commit commit;
+    struct kv_engine_loading loading;
     struct kv_command_log command_logs[KV_COMMAND_LOGS];
     struct kv_latency_monitor latency;
     struct kv_engine_hooks hooks;
@@ -252,7 +255,7 @@ KV_INLINE bool kv_commit_concerns(const struct kv_client *c)
 KV_INLINE bool kv_commit_denies(const struct kv_engine *e)
 {
     return atomic_load_explicit(&e->commit.denied, memory_order_relaxed) != 0 ||
-           atomic_load_explicit(&e->commit.unsaved, memory_order_relaxed);
+           atomic_load_explicit(&e->commit.refusals, memory_order_relaxed) != 0;
 }
 
 KV_INLINE void kv_commit_note(struct kv_client *c)
