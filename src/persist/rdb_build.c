@@ -20,7 +20,7 @@ void kv_rdb_build_init(struct kv_rdb_build *b, struct kv_rdb_loader *l, enum kv_
 {
     *b = (struct kv_rdb_build){
         .loader = l,
-        .limits = kv_store_limits(l->view->store),
+        .limits = l->limits,
         .type = type,
         .dues = dues,
         .integers = type == KV_TYPE_SET && !dues,
@@ -248,51 +248,42 @@ bool kv_rdb_check_distinct(struct kv_rdb_loader *l, const uint8_t *list, unsigne
 
 /* --- putting --- */
 
-static enum kv_rdb_result put_failed(struct kv_rdb_loader *l, enum kv_err err)
-{
-    kv_rdb_fail(l->reader, err, "out of memory");
-    return KV_RDB_FAILED;
-}
-
 enum kv_rdb_result kv_rdb_put_packed(struct kv_rdb_loader *l, struct kv_rdb_target *t,
                                      enum kv_type type, const uint8_t *list)
 {
-    size_t len = kv_packed_bytes(list);
-    uint8_t *bytes;
-    enum kv_err err = kv_store_put_bytes(l->view, t->key, &t->entry, type, KV_ENC_LISTPACK, len,
-                                         t->expiry, &bytes);
-    if (err != KV_OK)
-        return put_failed(l, err);
-    memcpy(bytes, list, len);
-    return KV_RDB_PUT;
+    struct kv_rdb_built b = {
+        .kind = KV_RDB_BUILT_BYTES,
+        .type = type,
+        .encoding = KV_ENC_LISTPACK,
+        .bytes = kv_slice((const char *)list, kv_packed_bytes(list)),
+    };
+    return kv_rdb_deliver(l, t, &b);
 }
 
 /* A packed list of a collection whose members may have due times. */
 static enum kv_rdb_result put_packed_due(struct kv_rdb_build *b, struct kv_rdb_target *t,
                                          const uint8_t *list)
 {
-    struct kv_rdb_loader *l = b->loader;
-    size_t len = kv_packed_bytes(list);
-    uint8_t *bytes;
-    enum kv_err err =
-        kv_store_put_due_bytes(l->view, t->key, &t->entry, b->type, KV_LISTPACKEX_HEAD + len,
-                               t->expiry, b->first_due, &bytes);
-    if (err != KV_OK)
-        return put_failed(l, err);
-    memcpy(bytes + KV_LISTPACKEX_HEAD, list, len);
-    return KV_RDB_PUT;
+    struct kv_rdb_built built = {
+        .kind = KV_RDB_BUILT_BYTES,
+        .type = b->type,
+        .encoding = KV_ENC_LISTPACKEX,
+        .bytes = kv_slice((const char *)list, kv_packed_bytes(list)),
+        .due = b->first_due,
+    };
+    return kv_rdb_deliver(b->loader, t, &built);
 }
 
 enum kv_rdb_result kv_rdb_put_intset(struct kv_rdb_loader *l, struct kv_rdb_target *t,
                                      const uint8_t *set, size_t len)
 {
-    uint8_t *bytes;
-    enum kv_err err = kv_store_put_bytes(l->view, t->key, &t->entry, KV_TYPE_SET, KV_ENC_INTSET,
-                                         len, t->expiry, &bytes);
-    if (err != KV_OK)
-        return put_failed(l, err);
-    memcpy(bytes, set, len);
-    return KV_RDB_PUT;
+    struct kv_rdb_built b = {
+        .kind = KV_RDB_BUILT_BYTES,
+        .type = KV_TYPE_SET,
+        .encoding = KV_ENC_INTSET,
+        .bytes = kv_slice((const char *)set, len),
+    };
+    return kv_rdb_deliver(l, t, &b);
 }
 
 /* The packed members are integers that fit into a set of such. */
@@ -353,10 +344,9 @@ enum kv_rdb_result kv_rdb_build_finish(struct kv_rdb_build *b, struct kv_rdb_tar
         ((struct kv_zset *)b->large)->registered_due = b->first_due;
     else if (b->type != KV_TYPE_LIST)
         ((struct kv_dict *)b->large)->registered_due = b->first_due;
-    enum kv_err err =
-        kv_store_put_large(l->view, t->key, &t->entry, b->type, encoding, b->large, t->expiry);
-    if (err != KV_OK)
-        return put_failed(l, err);
-    b->large = NULL;
-    return KV_RDB_PUT;
+    struct kv_rdb_built built = {
+        .kind = KV_RDB_BUILT_LARGE, .type = b->type, .encoding = encoding, .large = b->large};
+    enum kv_rdb_result result = kv_rdb_deliver(l, t, &built);
+    b->large = built.large;
+    return result;
 }

@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "mem/mem.h"
+#include <stdatomic.h>
 
 /* --- bytes that grow --- */
 
@@ -96,7 +97,10 @@ struct kv_rdb_reader {
     struct kv_rdb_bytes buf;     /* of a file descriptor */
     struct kv_rdb_bytes *record; /* gets the bytes that are taken; NULL: nobody wants them */
     const uint8_t *recorded;     /* up to here it has them */
-    enum kv_err err;             /* first fault: KV_ERR_SYNTAX, KV_ERR_IO or KV_ERR_NOMEM */
+    size_t record_limit;         /* length that the record must not pass; 0: none */
+    const atomic_bool *given_up; /* asked whenever a descriptor is read; NULL: never */
+    enum kv_err err;             /* first fault: KV_ERR_SYNTAX, KV_ERR_IO, KV_ERR_NOMEM,
+                                    KV_ERR_LIMIT (the record's) or KV_ERR_CLOSED (given up) */
     uint64_t fault_offset;
     char fault[KV_RDB_FAULT_TEXT];
 };
@@ -113,6 +117,12 @@ struct kv_rdb_string {
 void kv_rdb_reader_init(struct kv_rdb_reader *r, struct kv_slice bytes);
 void kv_rdb_reader_init_fd(struct kv_rdb_reader *r, int fd); /* does not own fd */
 void kv_rdb_reader_release(struct kv_rdb_reader *r);
+/* Of memory: goes on with other bytes, which lie at `offset` of what faults are to name. */
+void kv_rdb_reader_point(struct kv_rdb_reader *r, struct kv_slice bytes, uint64_t offset);
+/* Of a descriptor: goes back to an offset at which the checksum was `checksum`, and forgets its
+ * fault. KV_ERR_IO: the descriptor cannot, and that is the fault now. */
+enum kv_err kv_rdb_reader_rewind(struct kv_rdb_reader *r, uint64_t offset,
+                                 uint64_t checksum) KV_MUST_CHECK;
 uint64_t kv_rdb_reader_offset(const struct kv_rdb_reader *r);
 uint64_t kv_rdb_reader_checksum(struct kv_rdb_reader *r); /* of all that was taken */
 

@@ -18,6 +18,7 @@
 #include "persist/rdb_format.h"
 #include "persist/rdb_io.h"
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -25,7 +26,8 @@
 
 #define BUFFER_BYTES ((size_t)256 << 10)
 #define STEP_BYTES ((size_t)1 << 20) /* memory taken ahead where the source's end is not known */
-#define LZF_GAIN_MAX 88u             /* bytes out of one */
+#define PIPE_WAIT_MS 50
+#define LZF_GAIN_MAX 88u /* bytes out of one */
 
 /* --- life --- */
 
@@ -57,6 +59,29 @@ void kv_rdb_reader_init_fd(struct kv_rdb_reader *r, int fd)
 void kv_rdb_reader_release(struct kv_rdb_reader *r)
 {
     kv_rdb_bytes_release(&r->buf);
+}
+
+void kv_rdb_reader_point(struct kv_rdb_reader *r, struct kv_slice bytes, uint64_t offset)
+{
+    KV_DASSERT(r->fd < 0 && r->record == NULL && r->err == KV_OK);
+    r->at = r->start = r->summed = (const uint8_t *)bytes.ptr;
+    r->end = r->at + bytes.len;
+    r->start_offset = offset;
+    r->source_bytes = offset + bytes.len;
+}
+
+enum kv_err kv_rdb_reader_rewind(struct kv_rdb_reader *r, uint64_t offset, uint64_t checksum)
+{
+    KV_ASSERT(r->fd >= 0 && r->record == NULL);
+    r->err = KV_OK;
+    if (lseek(r->fd, (off_t)offset, SEEK_SET) != (off_t)offset) {
+        kv_rdb_fail(r, KV_ERR_IO, "going back in the file failed: %s", strerror(errno));
+        return r->err;
+    }
+    r->at = r->end = r->start = r->summed = r->buf.ptr;
+    r->start_offset = offset;
+    r->checksum = checksum;
+    return KV_OK;
 }
 
 uint64_t kv_rdb_reader_offset(const struct kv_rdb_reader *r)
@@ -104,7 +129,10 @@ static bool add_to_record(struct kv_rdb_reader *r)
 {
     if (r->record == NULL)
         return true;
-    bool added = kv_rdb_bytes_append(r->record, r->recorded, (size_t)(r->at - r->recorded));
+    size_t more = (size_t)(r->at - r->recorded);
+    if (r->record_limit != 0 && r->record->len + more > r->record_limit)
+        return kv_rdb_fail(r, KV_ERR_LIMIT, "more was recorded than there is room for");
+    bool added = kv_rdb_bytes_append(r->record, r->recorded, more);
     r->recorded = r->at;
     return added || kv_rdb_fail_memory(r);
 }
@@ -130,6 +158,16 @@ static bool fail_short(struct kv_rdb_reader *r)
     return KV_RDB_BAD(r, "the data ends too early");
 }
 
+/* True when the reader is to end. A pipe is waited for, as its bytes may come late or never. */
+static bool must_end(const struct kv_rdb_reader *r)
+{
+    struct pollfd p = {.fd = r->fd, .events = POLLIN};
+    while (!atomic_load_explicit(r->given_up, memory_order_relaxed))
+        if (r->source_bytes != UINT64_MAX || poll(&p, 1, PIPE_WAIT_MS) != 0)
+            return false;
+    return true;
+}
+
 /* Moves the window to `at` and reads until it holds `need` bytes, or up to the source's end. */
 static KV_NOINLINE bool fill(struct kv_rdb_reader *r, size_t need)
 {
@@ -145,6 +183,10 @@ static KV_NOINLINE bool fill(struct kv_rdb_reader *r, size_t need)
         memmove(r->buf.ptr, r->at, left);
     r->start = r->at = r->summed = r->recorded = r->buf.ptr;
     while (left < need) {
+        if (r->given_up != NULL && must_end(r)) {
+            r->end = r->buf.ptr + left;
+            return kv_rdb_fail(r, KV_ERR_CLOSED, "reading was given up");
+        }
         ssize_t got = read(r->fd, r->buf.ptr + left, BUFFER_BYTES - left);
         if (got < 0 && errno == EINTR)
             continue;

@@ -21,7 +21,7 @@
 
 void kv_rdb_loader_init(struct kv_rdb_loader *l, struct kv_rdb_reader *r, struct kv_view *v)
 {
-    *l = (struct kv_rdb_loader){.reader = r, .view = v};
+    *l = (struct kv_rdb_loader){.reader = r, .view = v, .limits = kv_store_limits(v->store)};
 }
 
 void kv_rdb_loader_release(struct kv_rdb_loader *l)
@@ -38,39 +38,28 @@ static enum kv_rdb_result take_text(struct kv_rdb_loader *l, struct kv_rdb_targe
 {
     if (!kv_rdb_take_string(l->reader, &l->value, false))
         return KV_RDB_FAILED;
-    enum kv_err err = kv_store_set(l->view, t->key, l->value.text, t->expiry, NULL);
-    if (err != KV_OK) {
-        kv_rdb_fail(l->reader, err, "out of memory");
-        return KV_RDB_FAILED;
-    }
-    return KV_RDB_PUT;
+    struct kv_rdb_built b = {.kind = KV_RDB_BUILT_TEXT, .bytes = l->value.text};
+    return kv_rdb_deliver(l, t, &b);
 }
 
 static enum kv_rdb_result take_foreign(struct kv_rdb_loader *l, uint8_t form,
                                        struct kv_rdb_target *t)
 {
     struct kv_rdb_reader *r = l->reader;
-    char name[KV_RDB_MODULE_NAME];
     uint64_t module = 0;
     l->list.len = 0;
     kv_rdb_record_begin(r, &l->list);
     bool walked = kv_rdb_skip_foreign(r, form, &module);
     if (!kv_rdb_record_end(r) || !walked)
         return KV_RDB_FAILED;
-    kv_rdb_module_name(module, name);
-    bool is_module = form == KV_RDB_MODULE;
-    struct kv_foreign value = {
-        .tag = form,
-        .type_name = is_module ? kv_slice(name, sizeof(name)) : KV_SLICE("stream"),
-        .payload = kv_slice((const char *)l->list.ptr, l->list.len),
+    struct kv_rdb_built b = {
+        .kind = KV_RDB_BUILT_FOREIGN,
+        .type = form == KV_RDB_MODULE ? KV_TYPE_OTHER : KV_TYPE_STREAM,
+        .form = form,
+        .bytes = kv_slice((const char *)l->list.ptr, l->list.len),
     };
-    enum kv_err err = kv_store_put_foreign(
-        l->view, t->key, &t->entry, is_module ? KV_TYPE_OTHER : KV_TYPE_STREAM, &value, t->expiry);
-    if (err != KV_OK) {
-        kv_rdb_fail(r, err, "out of memory");
-        return KV_RDB_FAILED;
-    }
-    return KV_RDB_PUT;
+    kv_rdb_module_name(module, b.module);
+    return kv_rdb_deliver(l, t, &b);
 }
 
 /* --- members one by one --- */
@@ -279,8 +268,7 @@ static enum kv_type container_type(uint8_t form)
 /* True when a canonical listpack may be put as it is. */
 static bool fits_as_it_is(struct kv_rdb_loader *l, const struct kv_rdb_items *items, uint8_t form)
 {
-    struct kv_rdb_packed_limits limits =
-        kv_rdb_packed_limits(kv_store_limits(l->view->store), container_type(form));
+    struct kv_rdb_packed_limits limits = kv_rdb_packed_limits(l->limits, container_type(form));
     if (!items->canonical || items->count / container_stride(form) > limits.entries ||
         (form != KV_RDB_HASH_LISTPACK && form != KV_RDB_SET_LISTPACK &&
          form != KV_RDB_ZSET_LISTPACK))
@@ -368,7 +356,7 @@ static enum kv_rdb_result take_intset(struct kv_rdb_loader *l, struct kv_rdb_tar
         return KV_RDB_FAILED;
     }
     uint32_t count = kv_intset_count(set);
-    uint64_t limit = kv_store_limits(l->view->store)->set_max_intset_entries;
+    uint64_t limit = l->limits->set_max_intset_entries;
     if (count <= KV_MIN(limit, KV_INTSET_MAX))
         return kv_rdb_put_intset(l, t, set, len);
     kv_rdb_build_init(&b, l, KV_TYPE_SET, false);
