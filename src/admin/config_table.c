@@ -243,6 +243,7 @@ const struct kv_directive kv_directives[] = {
     BOOL("aof-use-rdb-preamble", NULL, "yes", BUILT(aof_use_rdb_preamble)),
     BOOL("aof-timestamp-enabled", NULL, "no", BUILT(aof_timestamp_enabled)),
     BOOL("aof-rewrite-incremental-fsync", NULL, "yes"),
+    INT("key-load-delay", NULL, "0", 0, MAX_INT, BUILT(key_load_delay_us), .flags = KV_DIR_HIDDEN),
     BOOL("aof-disable-auto-gc", NULL, "no", BUILT(aof_disable_auto_gc), .flags = KV_DIR_HIDDEN),
     BOOL("stop-writes-on-bgsave-error", NULL, "yes", BUILT(stop_writes_on_save_error)),
     BOOL("rdbcompression", NULL, "yes", BUILT(rdb_compression)),

@@ -15,6 +15,7 @@
 #include "engine/blocking.h"
 #include "engine/snapshot.h"
 #include "persist/aof.h"
+#include "persist/loading.h"
 #include "persist/save.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -244,6 +245,20 @@ static void write_log_sizes(const struct kv_aof_status *s, struct kv_text *out)
                    (unsigned long long)s->delayed_syncs, s->journaled);
 }
 
+static void write_loading(const struct kv_loading_figures *f, struct kv_text *out)
+{
+    kv_text_printf(out,
+                   "loading_start_time:%lld\r\n"
+                   "loading_total_bytes:%llu\r\n"
+                   "loading_rdb_used_mem:%llu\r\n"
+                   "loading_loaded_bytes:%llu\r\n"
+                   "loading_loaded_perc:%.2f\r\n"
+                   "loading_eta_seconds:%lld\r\n",
+                   (long long)f->start_s, (unsigned long long)f->total_bytes,
+                   (unsigned long long)f->used_bytes, (unsigned long long)f->loaded_bytes,
+                   f->percent, (long long)f->eta_s);
+}
+
 void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
 {
     struct kv_saver_figures f = {.last_good = true,
@@ -257,8 +272,10 @@ void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
         kv_saver_figures(saver, &f);
     kv_engine_snapshot_figures(e, &snapshot);
     bool rdb = f.going_on && !f.aof_base;
+    struct kv_loading_figures loading;
+    bool loads = kv_loading_figures(kv_engine_options(e)->loading, &loading);
     kv_text_printf(out,
-                   "loading:0\r\n"
+                   "loading:%d\r\n"
                    "async_loading:0\r\n"
                    "current_cow_peak:0\r\n"
                    "current_cow_size:0\r\n"
@@ -266,7 +283,7 @@ void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
                    "current_fork_perc:0.00\r\n"
                    "current_save_keys_processed:%llu\r\n"
                    "current_save_keys_total:%llu\r\n",
-                   f.going_on ? (unsigned long long)snapshot.keys_done : 0,
+                   loads, f.going_on ? (unsigned long long)snapshot.keys_done : 0,
                    f.going_on ? (unsigned long long)snapshot.keys_total : 0);
     kv_text_printf(
         out,
@@ -298,6 +315,8 @@ void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
                        "module_fork_last_cow_size:0\n");
     if (aof.enabled)
         write_log_sizes(&aof, out);
+    if (loads)
+        write_loading(&loading, out);
 }
 
 void kv_info_keyspace(struct kv_engine *e, struct kv_text *out)

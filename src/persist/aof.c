@@ -200,12 +200,32 @@ static enum kv_err finish_adopting(const struct kv_aof *a)
     return kv_file_rename(a->name, to);
 }
 
+struct progress {
+    const struct kv_aof_loading *all;
+    uint64_t before; /* bytes of the files before */
+};
+
+/* Offsets within a file to those of the whole log. */
+static bool file_progress(void *arg, const struct kv_rdb_load *l, uint64_t offset)
+{
+    struct progress *p = arg;
+    return p->all->progress == NULL || p->all->progress(p->all->arg, l, p->before + offset);
+}
+
 static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f, bool last,
-                             struct kv_rdb_kept *kept)
+                             struct kv_aof_loading *l)
 {
     char path[KV_AOF_PATH];
     struct kv_aof_loaded loaded;
-    struct kv_aof_source source = {.path = path, .name = f->name, .last = last, .kept = kept};
+    struct progress progress = {.all = l, .before = a->loaded_bytes};
+    struct kv_aof_source source = {.path = path,
+                                   .name = f->name,
+                                   .last = last,
+                                   .kept = l->kept,
+                                   .rules = a->rules,
+                                   .spread = l->spread,
+                                   .progress = file_progress,
+                                   .arg = &progress};
     struct stat st;
     if (!path_of(a, f->name, path) || stat(path, &st) != 0) {
         kv_log(KV_LOG_WARNING, "Unable to obtain the AOF file %s length. stat: %s", f->name,
@@ -216,6 +236,8 @@ static enum kv_err load_file(struct kv_aof *a, const struct kv_manifest_file *f,
     enum kv_err err = kv_aof_load_file(a->engine, &source, &loaded);
     if (err != KV_OK)
         return err;
+    l->keys += loaded.keys;
+    a->loaded_bytes += loaded.bytes;
     kv_log(KV_LOG_NOTICE, "DB loaded from %s file %s: %.3f seconds",
            f->type == KV_MANIFEST_BASE ? "base" : "incr", f->name,
            (double)(kv_clock_mono_us() - start_us) / 1e6);
@@ -248,7 +270,7 @@ static enum kv_err recover(struct kv_aof *a)
     return err;
 }
 
-enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept)
+enum kv_err kv_aof_open(struct kv_aof *a)
 {
     struct kv_manifest_fault fault;
     if (!set_folder(a)) {
@@ -265,13 +287,34 @@ enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept)
         err = adopt_old(a);
     else if (err == KV_OK)
         err = finish_adopting(a);
-    if (err == KV_OK)
-        err = recover(a);
+    a->rules = (struct kv_aof_tail_rules){options(a)->aof_load_truncated,
+                                          options(a)->aof_load_corrupt_tail_max_size};
+    return err == KV_OK ? recover(a) : err;
+}
+
+bool kv_aof_to_load(const struct kv_aof *a, uint64_t *bytes)
+{
+    bool any = false;
+    *bytes = 0;
+    for (uint32_t i = 0; i < a->manifest.count; i++) {
+        const struct kv_manifest_file *f = &a->manifest.files[i];
+        if (f->type == KV_MANIFEST_HISTORY)
+            continue;
+        any = true;
+        *bytes += file_bytes(a, f->name);
+    }
+    return any;
+}
+
+enum kv_err kv_aof_load(struct kv_aof *a, struct kv_aof_loading *l)
+{
+    enum kv_err err = KV_OK;
     uint64_t start_us = kv_clock_mono_us();
+    a->loaded_bytes = 0;
     atomic_store(&a->closed_bytes, 0);
     for (uint32_t i = 0; i < a->manifest.count && err == KV_OK; i++)
         if (a->manifest.files[i].type != KV_MANIFEST_HISTORY)
-            err = load_file(a, &a->manifest.files[i], i + 1 == a->manifest.count, kept);
+            err = load_file(a, &a->manifest.files[i], i + 1 == a->manifest.count, l);
     if (err == KV_OK && a->manifest.count > 0)
         kv_log(KV_LOG_NOTICE, "DB loaded from append only file: %.3f seconds",
                (double)(kv_clock_mono_us() - start_us) / 1e6);

@@ -10,6 +10,7 @@
  *
  * Life cycle
  *   kv_aof_create       at the start, with or without a log: CONFIG SET may want one later
+ *   kv_aof_open         reads the manifest; what must be mended before loading is
  *   kv_aof_load         reads the log into the keyspace
  *   kv_aof_start        opens the last incr file and begins to write; the change stream has a
  * reader kv_aof_stop         writes and syncs what is there kv_aof_destroy
@@ -33,7 +34,7 @@
 #define KV_PERSIST_AOF_H
 
 #include "engine/engine.h"
-#include "persist/rdb_file.h"
+#include "persist/aof_load.h"
 
 #define KV_AOF_PATH 4096 /* bytes of a path, terminator included */
 
@@ -43,12 +44,28 @@ struct kv_aof *kv_aof_create(struct kv_engine *e);
 void kv_aof_destroy(struct kv_aof *a);         /* workers have ended; stops it first */
 struct kv_aof *kv_aof_of(struct kv_engine *e); /* NULL in library use */
 
-/* Loads the log of the options into the keyspace, taking up an old log that is one file. KV_OK also
- * when there is none. What a base holds for others is added to *kept. Else why is in the log of the
- * server. [main thread, before workers run] */
-enum kv_err kv_aof_load(struct kv_aof *a, struct kv_rdb_kept *kept) KV_MUST_CHECK;
+/* Opens the log of the options, taking up an old log that is one file, and writes back what its
+ * journal has. KV_OK also when there is none. Else why is in the log of the server. [main thread,
+ * before workers run] */
+enum kv_err kv_aof_open(struct kv_aof *a) KV_MUST_CHECK;
 
-/* Begins to write behind what was loaded. [before workers run] */
+/* What is there to be loaded: bytes of all files; false: no file. After kv_aof_open. */
+bool kv_aof_to_load(const struct kv_aof *a, uint64_t *bytes);
+
+/* How to load: see struct kv_aof_source; offsets in progress count from the start of the log. */
+struct kv_aof_loading {
+    struct kv_rdb_kept *kept; /* what a base holds for others is added */
+    struct kv_spread *spread;
+    bool (*progress)(void *arg, const struct kv_rdb_load *l, uint64_t offset);
+    void *arg;
+    uint64_t keys; /* filled in: of bases in the RDB format */
+};
+
+/* Loads what kv_aof_open has found into the keyspace. On failure why is in the log of the server,
+ * unless it is KV_ERR_CLOSED. [the thread that loads] */
+enum kv_err kv_aof_load(struct kv_aof *a, struct kv_aof_loading *l) KV_MUST_CHECK;
+
+/* Begins to write behind what was loaded. [alone, or before workers run] */
 enum kv_err kv_aof_start(struct kv_aof *a) KV_MUST_CHECK;
 
 /* Begins with a gap, because there is data already: wants a rewrite. [KV_MODE_STOP] */

@@ -1,7 +1,12 @@
 /* Loading of append-only files: see the header.
  *
  * The scanner finds whole commands; runs of them are fed to the client as they stand in the file,
- * so that they are executed in look-ahead batches like a pipeline. `good` is the offset up to which
+ * so that they are executed in look-ahead batches like a pipeline. While worker 0 executes a run,
+ * the reader scans the next one; it waits for the worker before it hands that over, and before the
+ * scanner's buffer moves. A run is over when the client has nothing left to do: an exclusive
+ * command of somebody else may make it wait.
+ *
+ * `good` is the offset up to which
  * the file is whole: behind a command outside a transaction, or behind EXEC. What follows it when
  * the file ends is what may be cut off.
  *
@@ -27,6 +32,8 @@
 #include <unistd.h>
 
 #define ERRORS_SHOWN 10
+#define PROGRESS_BYTES 4096u         /* between two reports of data in the RDB format */
+#define RUN_BYTES ((size_t)32 << 10) /* handed over when it is so long */
 
 struct loading {
     struct kv_engine *engine;
@@ -38,31 +45,73 @@ struct loading {
     uint64_t run_offset; /* of it in the file */
     uint64_t good;       /* the file is whole up to here */
     bool in_multi;
-    uint64_t errors; /* runs with error replies */
+    /* the run that was handed over; worker 0's until it is done */
+    bool running;
+    const char *fed; /* NULL: the client has it */
+    size_t fed_len;
+    uint64_t fed_offset;  /* of it in the file */
+    uint32_t errors_seen; /* of the client before it */
+    uint64_t errors;      /* runs with error replies */
+    bool given_up;
     const struct kv_command *multi, *exec, *discard, *select;
 };
 
-static uint64_t error_replies(struct kv_engine *e)
+/* Worker 0: feeds the run, once, and sees whether all of it was executed. */
+static bool execute_run(void *arg, struct kv_worker *w)
 {
-    return kv_engine_stat(e, offsetof(struct kv_worker_stats, error_replies));
+    struct loading *l = arg;
+    const char *run = l->fed;
+    (void)w;
+    l->fed = NULL;
+    if (run != NULL)
+        kv_client_feed(l->client, run, l->fed_len);
+    return kv_client_idle(l->client);
 }
 
-/* Executes what was scanned. False: the client was closed. */
-static bool run_scanned(struct loading *l)
+/* The run that was handed over is done: its errors are told. False: the client was closed, or
+ * loading was given up. */
+static bool await_run(struct loading *l)
 {
-    if (l->run == NULL)
-        return true;
-    size_t len = (size_t)(l->scan.buf + l->scan.pos - l->run);
-    uint64_t errors = error_replies(l->engine);
-    kv_client_feed(l->client, l->run, len);
-    l->run = NULL;
-    if (error_replies(l->engine) != errors && l->errors++ < ERRORS_SHOWN)
+    if (!l->running)
+        return !l->given_up;
+    if (l->source->spread != NULL && !kv_spread_wait(l->source->spread)) {
+        l->given_up = true;
+        return false;
+    }
+    l->running = false;
+    if (l->client->errors != l->errors_seen && l->errors++ < ERRORS_SHOWN)
         kv_log(KV_LOG_WARNING,
                "== CRITICAL == Commands of the AOF file %s between offsets %llu and %llu were "
                "answered by an error.",
-               l->source->name, (unsigned long long)l->run_offset,
-               (unsigned long long)l->scan.offset);
+               l->source->name, (unsigned long long)l->fed_offset,
+               (unsigned long long)(l->fed_offset + l->fed_len));
     return !(l->client->flags & (KV_CLIENT_CLOSE_NOW | KV_CLIENT_CLOSE_AFTER));
+}
+
+/* Has what was scanned executed; it may go on when this returns. */
+static bool start_run(struct loading *l)
+{
+    if (!await_run(l))
+        return false;
+    if (l->run == NULL)
+        return true;
+    l->fed = l->run;
+    l->fed_len = (size_t)(l->scan.buf + l->scan.pos - l->run);
+    l->fed_offset = l->run_offset;
+    l->errors_seen = l->client->errors;
+    l->run = NULL;
+    l->running = true;
+    if (l->source->spread != NULL)
+        kv_spread_post(l->source->spread, execute_run, l);
+    else
+        (void)execute_run(l, NULL);
+    return true;
+}
+
+/* Executes what was scanned. False: the client was closed, or loading was given up. */
+static bool run_scanned(struct loading *l)
+{
+    return start_run(l) && await_run(l);
 }
 
 /* Looks at a command before it runs. False: it must not, and why is in the log. */
@@ -133,11 +182,10 @@ static enum kv_err cut_off(struct loading *l)
 
 static enum kv_err ends_early(struct loading *l)
 {
-    const struct kv_options *o = kv_engine_options(l->engine);
     if (l->in_multi)
         kv_log(KV_LOG_WARNING, "Revert incomplete MULTI/EXEC transaction in AOF file %s",
                l->source->name);
-    if (l->source->last && o->aof_load_truncated) {
+    if (l->source->last && l->source->rules.truncated) {
         kv_log(KV_LOG_WARNING, "!!! Warning: short read while loading the AOF file %s!!!",
                l->source->name);
         enum kv_err err = cut_off(l);
@@ -161,9 +209,8 @@ static enum kv_err ends_early(struct loading *l)
 /* Bytes that are no command: a tail that is short enough may be cut off. */
 static enum kv_err is_bad(struct loading *l)
 {
-    const struct kv_options *o = kv_engine_options(l->engine);
     uint64_t tail = l->scan.file_size - l->good;
-    if (!l->source->last || tail > o->aof_load_corrupt_tail_max_size)
+    if (!l->source->last || tail > l->source->rules.corrupt_bytes)
         return refuse_bad(l);
     kv_log(KV_LOG_WARNING, "!!! Warning: corrupted tail of %llu bytes in the AOF file %s: %s !!!",
            (unsigned long long)tail, l->source->name, l->scan.fault);
@@ -177,11 +224,25 @@ static enum kv_err is_bad(struct loading *l)
 
 static enum kv_err closed(const struct loading *l)
 {
+    if (l->given_up)
+        return KV_ERR_CLOSED;
     kv_log(KV_LOG_WARNING,
            "A command of the append only file %s between offsets %llu and %llu is larger than "
            "proto-max-bulk-len or client-query-buffer-limit allow.",
-           l->source->name, (unsigned long long)l->run_offset, (unsigned long long)l->scan.offset);
+           l->source->name, (unsigned long long)l->fed_offset,
+           (unsigned long long)(l->fed_offset + l->fed_len));
     return KV_ERR_LIMIT;
+}
+
+/* Says how far it is, and waits where that is asked for. False: given up. */
+static bool report(struct loading *l, uint64_t offset)
+{
+    const struct kv_aof_source *s = l->source;
+    if (s->spread != NULL)
+        kv_spread_delay(s->spread);
+    if (s->progress != NULL && !s->progress(s->arg, NULL, offset))
+        l->given_up = true;
+    return !l->given_up;
 }
 
 static enum kv_err execute(struct loading *l)
@@ -194,9 +255,13 @@ static enum kv_err execute(struct loading *l)
                 l->run = item.start;
                 l->run_offset = item.offset;
             }
-            if (admit(l, &item))
-                continue;
-            return KV_ERR_SYNTAX;
+            if (!admit(l, &item))
+                return await_run(l) || !l->given_up ? KV_ERR_SYNTAX : KV_ERR_CLOSED;
+            if ((size_t)(l->scan.buf + l->scan.pos - l->run) >= RUN_BYTES && !start_run(l))
+                return closed(l);
+            if (!report(l, item.offset))
+                return closed(l);
+            continue;
         }
         if (found == KV_AOF_NOTE) {
             /* The run ends before it. */
@@ -234,11 +299,15 @@ static enum kv_err load_preamble(struct loading *l, int fd, uint64_t *end)
         .store = kv_engine_store(l->engine), .stats = &stats, .now_ms = kv_clock_wall_ms()};
     struct kv_rdb_load load = {.keep_due = true, .kept = l->source->kept};
     struct kv_rdb_reader r;
+    const struct kv_aof_source *source = l->source;
     kv_log(KV_LOG_NOTICE, "Reading RDB base file on AOF loading...");
     kv_rdb_reader_init_fd(&r, fd);
     r.checksums = true;
-    enum kv_err err = kv_rdb_load(&r, &view, &load);
-    if (err != KV_OK)
+    load.progress_bytes = PROGRESS_BYTES;
+    enum kv_err err = source->spread != NULL
+                          ? kv_spread_load(source->spread, &r, &load, source->progress, source->arg)
+                          : kv_rdb_load(&r, &view, &load);
+    if (err != KV_OK && err != KV_ERR_CLOSED)
         kv_log(KV_LOG_WARNING,
                "Error reading the RDB preamble of the AOF file %s, AOF loading aborted: %s (offset "
                "%llu)",
@@ -257,11 +326,34 @@ static bool has_preamble(int fd)
            (n >= 6 && memcmp(magic, "VALKEY", 6) == 0);
 }
 
-static void create_client(struct loading *l)
+static bool create_client(void *arg, struct kv_worker *w)
 {
-    struct kv_worker *w = kv_engine_worker(l->engine, 0);
+    struct loading *l = arg;
     l->client = kv_client_create_virtual(w);
     l->client->flags |= KV_CLIENT_APPLY | KV_CLIENT_AUTHENTICATED | KV_CLIENT_REPLY_OFF;
+    return true;
+}
+
+static bool destroy_client(void *arg, struct kv_worker *w)
+{
+    struct loading *l = arg;
+    (void)w;
+    kv_client_destroy(l->client);
+    return true;
+}
+
+/* Given up, the client stays, and goes with its worker. */
+static bool on_worker(struct loading *l, bool (*step)(void *arg, struct kv_worker *w))
+{
+    struct kv_spread *s = l->source->spread;
+    if (s == NULL)
+        return step(l, kv_engine_worker(l->engine, 0));
+    kv_spread_post(s, step, l);
+    return kv_spread_wait(s);
+}
+
+static void find_commands(struct loading *l)
+{
     l->multi = kv_engine_command(l->engine, KV_SLICE("multi"));
     l->exec = kv_engine_command(l->engine, KV_SLICE("exec"));
     l->discard = kv_engine_command(l->engine, KV_SLICE("discard"));
@@ -271,7 +363,8 @@ static void create_client(struct loading *l)
 static enum kv_err open_and_load(struct loading *l, int fd)
 {
     uint64_t start = 0;
-    kv_worker_attach(kv_engine_worker(l->engine, 0));
+    if (l->source->spread == NULL)
+        kv_worker_attach(kv_engine_worker(l->engine, 0));
     if (has_preamble(fd)) {
         enum kv_err err = load_preamble(l, fd, &start);
         if (err != KV_OK)
@@ -285,9 +378,13 @@ static enum kv_err open_and_load(struct loading *l, int fd)
     }
     l->loaded->bytes = l->scan.file_size;
     l->good = start;
-    create_client(l);
-    err = execute(l);
-    kv_client_destroy(l->client);
+    find_commands(l);
+    err = KV_ERR_CLOSED;
+    if (on_worker(l, create_client)) {
+        err = execute(l);
+        if (!l->given_up && !on_worker(l, destroy_client))
+            err = KV_ERR_CLOSED;
+    }
     kv_aof_scan_release(&l->scan);
     return err;
 }

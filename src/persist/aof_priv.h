@@ -31,9 +31,11 @@ struct kv_aof_sync {
 
 struct kv_aof {
     struct kv_engine *engine;
-    char folder[KV_AOF_PATH];    /* of the log */
-    char name[KV_MANIFEST_NAME]; /* appendfilename */
-    struct kv_manifest manifest; /* as on disk; of the main thread, then of whoever rewrites */
+    char folder[KV_AOF_PATH];       /* of the log */
+    char name[KV_MANIFEST_NAME];    /* appendfilename */
+    struct kv_manifest manifest;    /* as on disk; of the main thread, then of whoever rewrites */
+    struct kv_aof_tail_rules rules; /* of loading */
+    uint64_t loaded_bytes;          /* of files that were loaded; the loading thread's */
     pthread_t thread, sync_thread;
     bool can_rewrite; /* somebody can make a base */
     bool running;     /* both threads; changes in KV_MODE_STOP */

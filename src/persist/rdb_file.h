@@ -86,6 +86,16 @@ enum kv_err kv_rdb_save_path(const char *path, struct kv_view *v,
 
 /* --- reading --- */
 
+/* What a file says of a key before its value. */
+struct kv_rdb_record {
+    uint32_t db;
+    uint8_t form;
+    struct kv_slice name;
+    int64_t expiry;       /* or KV_NO_EXPIRY */
+    int64_t idle_seconds; /* -1: not told */
+    int64_t frequency;    /* likewise */
+};
+
 struct kv_rdb_load {
     /* set by the caller */
     bool keep_due;            /* a replica: its master says what goes */
@@ -94,7 +104,10 @@ struct kv_rdb_load {
     struct kv_rdb_kept *kept; /* gets what is kept; NULL: it is dropped */
     uint64_t progress_bytes;  /* how often the next is called; 0: never */
     bool (*progress)(void *arg, const struct kv_rdb_load *l, uint64_t offset); /* false: give up */
-    void *arg;
+    /* Gets each key that is wanted, its value being next in the reader, instead of the keyspace;
+     * false: the reader has a fault. NULL: the loading itself puts them. */
+    bool (*divert)(void *arg, struct kv_rdb_reader *r, const struct kv_rdb_record *record);
+    void *arg; /* of both */
     /* filled in */
     uint32_t version;
     bool valkey;
@@ -108,8 +121,16 @@ struct kv_rdb_load {
 
 /* [alone] Reads a file up to its end's checksum, which is compared when the reader keeps one. On
  * failure the reader has the fault, and what was read before it is in the keyspace. Bytes behind
- * the end are left. KV_ERR_CLOSED: progress gave up. */
+ * the end are left. KV_ERR_CLOSED: progress or the reader gave up. With l->divert nothing is held,
+ * and the view need only tell its store and the time. */
 enum kv_err kv_rdb_load(struct kv_rdb_reader *r, struct kv_view *v,
                         struct kv_rdb_load *l) KV_MUST_CHECK;
+
+/* One key of a file: puts its value, which is next in the loader's reader, or (`built`, unless it
+ * is NULL) was read before. Counts in l->keys and l->empty. Lock of the key's shard in the
+ * loader's view, whose database is the record's. False: the loader's reader has the fault. */
+bool kv_rdb_put_record(struct kv_rdb_loader *loader, const struct kv_rdb_record *record,
+                       const struct kv_key *k, struct kv_rdb_built *built,
+                       struct kv_rdb_load *l) KV_MUST_CHECK;
 
 #endif

@@ -21,11 +21,9 @@ struct loading {
     struct kv_rdb_load *l;
     struct kv_rdb_loader values;
     struct kv_rdb_string key, note;
-    int64_t expiry;       /* of the next key, or KV_NO_EXPIRY */
-    int64_t idle_seconds; /* of the next key; -1: not told */
-    int64_t frequency;    /* likewise */
-    uint64_t reported;    /* offset of the last progress */
-    bool in_database;     /* records belong behind the databases now */
+    struct kv_rdb_record next; /* what is known of the next key */
+    uint64_t reported;         /* offset of the last progress */
+    bool in_database;          /* records belong behind the databases now */
     bool gave_up;
 };
 
@@ -168,58 +166,80 @@ static bool take_expiry(struct loading *f, bool in_ms)
     if (in_ms) {
         if (!kv_rdb_take_uint64(f->r, &ms))
             return false;
-        f->expiry = (int64_t)ms;
+        f->next.expiry = (int64_t)ms;
     } else {
         if (!kv_rdb_take_uint32(f->r, &seconds))
             return false;
-        f->expiry = (int64_t)(int32_t)seconds * 1000;
+        f->next.expiry = (int64_t)(int32_t)seconds * 1000;
     }
     /* Times that we cannot tell are as good as the last one that we can. */
-    f->expiry = KV_MAX(KV_MIN(f->expiry, KV_EXPIRY_MAX), (int64_t)0);
+    f->next.expiry = KV_MAX(KV_MIN(f->next.expiry, KV_EXPIRY_MAX), (int64_t)0);
     return true;
 }
 
-static bool put_key(struct loading *f, uint8_t form)
+static enum kv_rdb_result take_or_put(struct kv_rdb_loader *loader, uint8_t form,
+                                      struct kv_rdb_target *t, struct kv_rdb_built *built)
 {
-    struct kv_key k = kv_store_key(f->v->store, f->key.text);
-    struct kv_rdb_target t = {.key = &k, .expiry = f->expiry};
-    t.entry = kv_store_write(f->v, &k);
-    if (t.entry != NULL && !f->l->merge)
-        return KV_RDB_BAD(f->r, "a key comes twice");
-    switch (kv_rdb_take_value(&f->values, form, &t)) {
+    if (built == NULL)
+        return kv_rdb_take_value(loader, form, t);
+    return kv_rdb_put_built(loader->view, loader->reader, t, built);
+}
+
+bool kv_rdb_put_record(struct kv_rdb_loader *loader, const struct kv_rdb_record *record,
+                       const struct kv_key *k, struct kv_rdb_built *built, struct kv_rdb_load *l)
+{
+    struct kv_view *v = loader->view;
+    struct kv_rdb_target t = {.key = k, .expiry = record->expiry};
+    KV_DASSERT(v->db == record->db);
+    t.entry = kv_store_write(v, k);
+    if (t.entry != NULL && !l->merge)
+        return KV_RDB_BAD(loader->reader, "a key comes twice");
+    switch (take_or_put(loader, record->form, &t, built)) {
     case KV_RDB_FAILED:
         return false;
     case KV_RDB_EMPTY:
-        f->l->empty++;
+        l->empty++;
         return true;
     default:
         break;
     }
-    f->l->keys++;
-    if (f->idle_seconds >= 0 || f->frequency >= 0) {
-        struct kv_entry *e = kv_store_peek(f->v, &k);
-        if (e != NULL && f->idle_seconds >= 0)
-            kv_store_set_idle_seconds(f->v, e, (uint64_t)f->idle_seconds);
-        if (e != NULL && f->frequency >= 0)
-            kv_store_set_frequency(f->v, e, (uint32_t)f->frequency);
+    l->keys++;
+    if (record->idle_seconds >= 0 || record->frequency >= 0) {
+        struct kv_entry *e = kv_store_peek(v, k);
+        if (e != NULL && record->idle_seconds >= 0)
+            kv_store_set_idle_seconds(v, e, (uint64_t)record->idle_seconds);
+        if (e != NULL && record->frequency >= 0)
+            kv_store_set_frequency(v, e, (uint32_t)record->frequency);
     }
     return true;
 }
+
+static bool put_key(struct loading *f)
+{
+    f->next.db = f->v->db;
+    f->next.name = f->key.text;
+    if (f->l->divert != NULL)
+        return f->l->divert(f->l->arg, f->r, &f->next);
+    struct kv_key k = kv_store_key(f->v->store, f->key.text);
+    return kv_rdb_put_record(&f->values, &f->next, &k, NULL, f->l);
+}
+
+static const struct kv_rdb_record nothing_known = {
+    .expiry = KV_NO_EXPIRY, .idle_seconds = -1, .frequency = -1};
 
 static bool take_key(struct loading *f, uint8_t form)
 {
     bool done;
     if (!kv_rdb_take_string(f->r, &f->key, true))
         return false;
-    if (f->expiry != KV_NO_EXPIRY && f->expiry <= f->v->now_ms && !f->l->keep_due) {
+    if (f->next.expiry != KV_NO_EXPIRY && f->next.expiry <= f->v->now_ms && !f->l->keep_due) {
         f->l->expired++;
         done = kv_rdb_skip_value(f->r, form);
     } else {
-        done = put_key(f, form);
+        f->next.form = form;
+        done = put_key(f);
     }
-    f->expiry = KV_NO_EXPIRY;
-    f->idle_seconds = -1;
-    f->frequency = -1;
+    f->next = nothing_known;
     return done;
 }
 
@@ -230,12 +250,12 @@ static bool take_use(struct loading *f, uint8_t opcode)
     if (opcode == KV_RDB_OP_FREQ) {
         if (!kv_rdb_take_byte(f->r, &counter))
             return false;
-        f->frequency = counter;
+        f->next.frequency = counter;
         return true;
     }
     if (!kv_rdb_take_len(f->r, &seconds))
         return false;
-    f->idle_seconds = (int64_t)KV_MIN(seconds, (uint64_t)INT64_MAX);
+    f->next.idle_seconds = (int64_t)KV_MIN(seconds, (uint64_t)INT64_MAX);
     return true;
 }
 
@@ -310,8 +330,7 @@ static bool take_all(struct loading *f)
 
 enum kv_err kv_rdb_load(struct kv_rdb_reader *r, struct kv_view *v, struct kv_rdb_load *l)
 {
-    struct loading f = {
-        .r = r, .v = v, .l = l, .expiry = KV_NO_EXPIRY, .idle_seconds = -1, .frequency = -1};
+    struct loading f = {.r = r, .v = v, .l = l, .next = nothing_known};
     uint32_t selected = v->db, flags = v->flags;
     v->db = 0;
     /* What is due stays until the owner of a replica says otherwise. */

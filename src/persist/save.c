@@ -1,4 +1,4 @@
-/* Saving in the foreground and the background, loading at the start.
+/* Saving in the foreground and the background.
  *
  * Background. kv_saver_start marks the snapshot's moment behind the gate and starts a thread, which
  * takes the workers' buffers and writes them: head, buffers with a mark of their database before
@@ -37,7 +37,6 @@
 #define LARGE_BYTES ((size_t)64 << 10) /* longer strings are not copied by workers */
 #define SYNC_BYTES ((uint64_t)32 << 20)
 #define RETRY_SECONDS 5
-#define PROGRESS_BYTES ((uint64_t)64 << 20)
 
 struct kv_saver {
     struct kv_engine *engine;
@@ -100,51 +99,16 @@ static void release_writers(struct kv_saver *s)
 
 /* --- loading --- */
 
-static bool show_progress(void *arg, const struct kv_rdb_load *l, uint64_t offset)
-{
-    (void)arg;
-    kv_log(KV_LOG_NOTICE, "Loading: %llu MB read, %llu keys", (unsigned long long)(offset >> 20),
-           (unsigned long long)l->keys);
-    return true;
-}
-
 struct kv_rdb_kept *kv_saver_kept(struct kv_saver *s)
 {
     return &s->kept;
 }
 
-enum kv_err kv_saver_load(struct kv_saver *s)
+void kv_saver_note_loaded(struct kv_saver *s, uint64_t keys, uint64_t expired)
 {
-    const struct kv_options *o = kv_engine_options(s->engine);
-    struct kv_store_stats stats = {0};
-    struct kv_view view = {
-        .store = kv_engine_store(s->engine), .stats = &stats, .now_ms = kv_clock_wall_ms()};
-    struct kv_rdb_load load = {
-        .kept = &s->kept, .progress_bytes = PROGRESS_BYTES, .progress = show_progress};
-    struct kv_rdb_reader r;
-    int64_t start = (int64_t)(kv_clock_mono_ns() / 1000000);
-    int fd;
-    if (kv_file_open(o->dbfilename, O_RDONLY, 0, &fd) != KV_OK) {
-        if (errno == ENOENT)
-            return KV_ERR_NOTFOUND;
-        kv_log(KV_LOG_WARNING, "Can't open '%s' for loading: %s", o->dbfilename, strerror(errno));
-        return KV_ERR_IO;
-    }
-    kv_rdb_reader_init_fd(&r, fd);
-    r.checksums = o->rdb_checksum;
-    enum kv_err err = kv_rdb_load(&r, &view, &load);
-    if (err != KV_OK)
-        kv_log(KV_LOG_WARNING, "Can't load '%s': %s (offset %llu)", o->dbfilename, r.fault,
-               (unsigned long long)r.fault_offset);
-    else
-        kv_log(KV_LOG_NOTICE, "DB loaded from disk: %.3f seconds, %llu keys, %llu expired",
-               (double)((int64_t)(kv_clock_mono_ns() / 1000000) - start) / 1000,
-               (unsigned long long)load.keys, (unsigned long long)load.expired);
-    kv_rdb_reader_release(&r);
-    close(fd);
-    s->keys_loaded = load.keys;
-    s->keys_expired = load.expired;
-    return err;
+    s->keys_loaded = keys;
+    s->keys_expired = expired;
+    s->saved_changes = changes_now(s);
 }
 
 /* --- what a file says of itself --- */

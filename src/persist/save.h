@@ -1,4 +1,4 @@
-/* Saving: SAVE, BGSAVE, save points, the base of an append-only log, and loading what was saved.
+/* Saving: SAVE, BGSAVE, save points, the base of an append-only log,
  *
  * A background saving is a snapshot (engine/snapshot.h) whose buffers a thread writes into a
  * temporary file beside the target; fsync, rename and fsync of the folder end it. The old file
@@ -21,9 +21,9 @@ struct kv_saver;
 struct kv_saver *kv_saver_create(struct kv_engine *e);
 void kv_saver_destroy(struct kv_saver *s);
 
-/* Reads `dbfilename` into the empty keyspace, before workers run. KV_ERR_NOTFOUND: there is none.
- * Other failures are logged with the file's fault; the keyspace holds what was read before it. */
-enum kv_err kv_saver_load(struct kv_saver *s) KV_MUST_CHECK;
+/* What the server begins with has been loaded (loading.h), which is no change to be saved. [alone]
+ */
+void kv_saver_note_loaded(struct kv_saver *s, uint64_t keys, uint64_t expired);
 
 /* What a loaded file holds for others (functions); files that are written hold it again. */
 struct kv_rdb_kept *kv_saver_kept(struct kv_saver *s);

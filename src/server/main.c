@@ -2,13 +2,14 @@
  *
  * Order: memory and clock (everything needs them) - answer --version and --help - configuration -
  * background - folder and log - open files - crash report - engine - sockets - pid file - signals -
- * run - end. Threads exist only while kv_engine_run runs, so everything here is single-threaded;
- * the fork of `daemonize` comes before the engine for the same reason.
+ * loading begins - run - end. The thread that loads is the only one that exists outside of
+ * kv_engine_run; the fork of `daemonize` comes before the engine for that reason.
  *
  * Periodic work of the server travels down as a hook: worker 0 samples memory, which feeds
  * used_memory_peak.
  *
- * Exit status: 0 after an orderly end, 1 when the start fails.
+ * Exit status: 0 after an orderly end, also of a server that was still loading; 1 when the start or
+ * the loading fails.
  *
  * Rejected: freeing nothing at the end. Destroying the engine proves in every test run that all
  * memory is accounted for, and costs milliseconds.
@@ -22,8 +23,10 @@
 #include "cmd/table.h"
 #include "engine/alone.h"
 #include "engine/engine.h"
+#include "engine/loading.h"
 #include "net/loop.h"
 #include "persist/aof.h"
+#include "persist/loading.h"
 #include "persist/rewrite.h"
 #include "persist/save.h"
 #include "server/check.h"
@@ -60,6 +63,8 @@ static void on_cron(struct kv_engine *e, void *arg)
     struct kv_saver *s = kv_engine_options(e)->saver;
     (void)arg;
     kv_mem_sample();
+    if (kv_engine_loading(e))
+        return; /* there is nothing to save yet, and a signal ends the server at once */
     kv_saver_cron(s);
     kv_rewriter_cron(kv_engine_options(e)->rewriter);
     kv_signals_defer(kv_saver_has_points(s));
@@ -84,13 +89,23 @@ static void log_start(const struct kv_config *c)
     kv_log(KV_LOG_NOTICE, "Configuration loaded");
 }
 
-static void log_ready(struct kv_engine *e)
+static void log_serving(struct kv_engine *e)
 {
     const struct kv_options *o = kv_engine_options(e);
     kv_log(KV_LOG_NOTICE, "Running mode=standalone, port=%u, threads=%u.", o->port,
            kv_engine_worker_count(e));
     kv_log(KV_LOG_NOTICE, "Server initialized");
     kv_start_warn(o);
+}
+
+struct serving {
+    struct kv_engine *engine;
+    const struct kv_config *config;
+};
+
+static void log_ready(struct kv_engine *e)
+{
+    const struct kv_options *o = kv_engine_options(e);
     if (o->port != 0)
         kv_log(KV_LOG_NOTICE, "Ready to accept connections tcp");
     if (o->unixsocket[0] != '\0')
@@ -117,19 +132,12 @@ static enum kv_err open_sockets(struct kv_engine *e)
     return err;
 }
 
-/* The data that the server begins with. The sockets are open already, so that two servers on one
- * port do not write to one folder. */
-static enum kv_err load(struct kv_aof *log, struct kv_saver *saver, const struct kv_options *o)
+/* Everything is loaded: whoever started the server learns of it. */
+static void on_ready(void *arg)
 {
-    if (o->appendonly) {
-        enum kv_err err = kv_aof_load(log, kv_saver_kept(saver));
-        return err == KV_OK ? kv_aof_start(log) : err;
-    }
-    enum kv_err err = kv_saver_load(saver);
-    if (err == KV_OK || err == KV_ERR_NOTFOUND)
-        return KV_OK;
-    kv_log(KV_LOG_WARNING, "Fatal error loading the DB, check server logs. Exiting.");
-    return err;
+    struct serving *s = arg;
+    log_ready(s->engine);
+    kv_start_notify(s->config);
 }
 
 /* A keyspace beyond this is not freed at the end: going through millions of blocks takes seconds,
@@ -149,32 +157,39 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     struct kv_saver *saver = kv_saver_create(e);
     struct kv_rewriter *rewriter = kv_rewriter_create(e, log, saver);
     kv_engine_options(e)->saver = saver;
+    struct kv_loading *loading = kv_loading_create(e, log, saver);
+    struct serving s = {e, c};
     kv_engine_options(e)->rewriter = rewriter;
+    kv_engine_options(e)->loading = loading;
     kv_config_attach(c, e);
     kv_engine_set_hooks(e, &hooks);
     kv_info_init(program);
     /* Before anybody can connect: whoever sees the server may also end it. */
     kv_signals_init(e, "");
-    if (open_sockets(e) != KV_OK || load(log, saver, o) != KV_OK) {
-        kv_signals_release();
-        kv_rewriter_destroy(rewriter);
-        kv_saver_destroy(saver);
-        kv_aof_destroy(log);
-        kv_engine_destroy(e);
-        return 1;
-    }
-    const char *pidfile = kv_start_pidfile(o);
+    enum kv_err err = open_sockets(e);
+    const char *pidfile = err == KV_OK ? kv_start_pidfile(o) : "";
     kv_signals_init(e, pidfile);
-    log_ready(e);
-    kv_start_notify(c);
-    kv_engine_run(e);
-    kv_log(KV_LOG_NOTICE, "User requested shutdown...");
+    /* The sockets are open already, so that two servers on one port do not write to one folder. */
+    if (err == KV_OK) {
+        log_serving(e);
+        err = kv_loading_begin(loading, on_ready, &s);
+    }
+    if (err == KV_OK) {
+        kv_engine_run(e);
+        err = kv_loading_end(loading);
+        bool wanted = err == KV_OK || err == KV_ERR_CLOSED;
+        if (wanted)
+            kv_log(KV_LOG_NOTICE, "User requested shutdown...");
+        if (err == KV_OK && kv_engine_options(e)->appendonly)
+            kv_log(KV_LOG_NOTICE, "Calling fsync() on the AOF file.");
+        err = wanted ? KV_OK : err;
+    }
     kv_signals_release();
     kv_rewriter_destroy(rewriter);
     kv_saver_destroy(saver);
-    if (kv_engine_options(e)->appendonly)
-        kv_log(KV_LOG_NOTICE, "Calling fsync() on the AOF file.");
     kv_aof_destroy(log);
+    kv_engine_options(e)->loading = NULL;
+    kv_loading_destroy(loading);
     if (kv_mem_used_dataset() > LEAVE_BYTES)
         kv_engine_leave(e);
     else
@@ -183,6 +198,8 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
         kv_log(KV_LOG_NOTICE, "Removing the pid file.");
         unlink(pidfile);
     }
+    if (err != KV_OK)
+        return 1;
     kv_log(KV_LOG_NOTICE, "Kvik is now ready to exit, bye bye...");
     return 0;
 }

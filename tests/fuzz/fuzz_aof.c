@@ -38,7 +38,13 @@ static void start(void)
 
 static enum kv_err load(struct kv_aof_loaded *loaded, uint64_t *keys)
 {
-    struct kv_aof_source source = {.path = path, .name = "fuzz", .last = true};
+    const struct kv_options *o = kv_engine_options(engine);
+    struct kv_aof_source source = {
+        .path = path,
+        .name = "fuzz",
+        .last = true,
+        .rules = {o->aof_load_truncated, o->aof_load_corrupt_tail_max_size},
+    };
     struct kv_store *s = kv_engine_store(engine);
     enum kv_err err = kv_aof_load_file(engine, &source, loaded);
     *keys = 0;
