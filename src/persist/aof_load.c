@@ -127,7 +127,8 @@ static bool admit(struct loading *l, const struct kv_aof_item *item)
     }
     if (cmd == l->select && item->argc == 2) {
         uint64_t db;
-        if (!kv_uint_parse(item->argv[1], &db) || db >= kv_engine_options(l->engine)->databases) {
+        if (!kv_uint_parse(item->argv[1], &db) ||
+            db >= kv_store_database_count(kv_engine_store(l->engine))) {
             kv_log(KV_LOG_WARNING,
                    "Bad file format reading the append only file %s: it selects database %.*s, "
                    "which this server does not have, at offset %llu. See the directive databases.",
