@@ -19,6 +19,7 @@
 
 #include "admin/cores.h"
 #include "base/log.h"
+#include "engine/notify.h"
 #include "persist/aof.h"
 #include <errno.h>
 #include <limits.h>
@@ -196,6 +197,9 @@ static void fill_special(struct kv_config *c, struct kv_options *o)
     kv_output_limits_read(kv_slice_cstr(kv_config_text(c, "client-output-buffer-limit")),
                           o->output_limit);
     fill_save_points(c, o);
+    o->notify_classes = 0;
+    for (const char *p = kv_config_text(c, "notify-keyspace-events"); *p != '\0'; p++)
+        o->notify_classes |= kv_notify_class(*p);
 }
 
 void kv_config_fill(struct kv_config *c, struct kv_options *o)

@@ -9,8 +9,8 @@
  *
  * Pure, except kv_check_folder, which asks the file system.
  *
- * Rejected: keeping parsed structures for save points or event classes. Nothing reads them before
- * the features exist, and a canonical text is what GET, REWRITE and comparison need.
+ * Rejected: keeping parsed structures for save points or event classes: a canonical text is what
+ * GET, REWRITE and comparison need, and whoever uses the values reads it once.
  */
 #include "admin/directive.h"
 
@@ -126,9 +126,9 @@ bool kv_parse_output_limit(const struct kv_words *words, struct kv_slice old, st
 bool kv_parse_events(const struct kv_words *words, struct kv_slice old, struct kv_text *out,
                      struct kv_reason *reason)
 {
-    static const char known[] = "Ag$lshzxeKEtmdno";
+    static const char known[] = "Ag$lshzxeKEtmdnoc";
     static const char covered[] = "g$lshzxetd";
-    static const char order[] = "g$lshzxetdKEmno";
+    static const char order[] = "g$lshzxetdnKEmoc";
     (void)old;
     bool set[128] = {false};
     for (int w = 0; w < words->count; w++) {

@@ -217,7 +217,7 @@ const struct kv_directive kv_directives[] = {
         BUILT(latency_monitor_threshold_ms)),
     BOOL("latency-tracking", NULL, "yes", BUILT(latency_tracking)),
     SPECIAL("latency-tracking-info-percentiles", NULL, "50 99 99.9", kv_parse_percentiles, HANDLED),
-    SPECIAL("notify-keyspace-events", NULL, "", kv_parse_events, REFUSED),
+    SPECIAL("notify-keyspace-events", NULL, "", kv_parse_events, HANDLED),
     INT("tracking-table-max-keys", NULL, "1000000", 0, MAX_LONG),
     BOOL("key-memory-histograms", NULL, "no"),
 

@@ -121,6 +121,7 @@ static void restore_past(struct kv_call *call, struct kv_entry *old)
 {
     const struct kv_key *k = &call->keys[0];
     bool replaced = old != NULL;
+    call->view.flags |= KV_VIEW_QUIET;
     if (!take_value(call, old, KV_NO_EXPIRY))
         return;
     kv_store_delete(&call->view, k, kv_store_peek(&call->view, k));
@@ -135,6 +136,8 @@ static void restore_value(struct kv_call *call, const struct restore *o, struct 
                           int64_t expiry)
 {
     const struct kv_key *k = &call->keys[0];
+    bool replaces = old != NULL;
+    enum kv_type type = replaces ? kv_entry_type(old) : KV_TYPE_STRING;
     bool relative = expiry != KV_NO_EXPIRY && !o->absolute;
     struct kv_slice *argv = relative ? absolute_form(call, expiry) : NULL;
     if (relative && argv == NULL) {
@@ -144,6 +147,8 @@ static void restore_value(struct kv_call *call, const struct restore *o, struct 
     if (!take_value(call, old, expiry))
         return;
     struct kv_entry *e = kv_store_peek(&call->view, k);
+    if (e != NULL && replaces)
+        kv_store_renewed(&call->view, k, type, kv_entry_type(e));
     if (e != NULL && o->idle_seconds >= 0)
         kv_store_set_idle_seconds(&call->view, e, (uint64_t)o->idle_seconds);
     if (e != NULL && o->frequency >= 0)

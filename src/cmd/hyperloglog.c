@@ -366,6 +366,7 @@ static void reply_registers(struct kv_call *call, struct kv_entry *e, struct kv_
 /* PFDEBUG GETREG | DECODE | ENCODING | TODENSE key */
 void kv_cmd_pfdebug(struct kv_call *call)
 {
+    call->view.flags |= KV_VIEW_QUIET;
     struct kv_entry *e = kv_store_read(&call->view, &call->keys[0]);
     struct kv_slice bytes;
     bool converted;

@@ -215,9 +215,10 @@ static bool bounds_ordered(struct kv_call *call, bool ordered)
     return ordered;
 }
 
-/* Stores the sum with the lifetime that results, announces and propagates. */
+/* Stores the sum, `text` (and `sum` of integers), with the lifetime that results, announces and
+ * propagates. */
 static bool increx_store(struct kv_call *call, const struct increx *x, struct kv_entry *e,
-                         struct kv_slice text)
+                         struct kv_slice text, int64_t sum)
 {
     const struct kv_key *k = &call->keys[0];
     bool had_expiry = e != NULL && kv_entry_has_expiry(e);
@@ -231,7 +232,7 @@ static bool increx_store(struct kv_call *call, const struct increx *x, struct kv
         return true;
     }
     enum kv_err err = x->is_float ? kv_store_set_text(&call->view, k, text, expiry)
-                                  : kv_store_set(&call->view, k, text, expiry, NULL);
+                                  : kv_store_set_int(&call->view, k, sum, expiry);
     if (err != KV_OK) {
         kv_call_failed(call, err);
         return false;
@@ -274,7 +275,7 @@ static void increx_int(struct kv_call *call, const struct increx *x)
         return;
     }
     char text[KV_INT_TEXT_MAX];
-    if (increx_store(call, x, e, kv_slice(text, kv_int_print(sum, text))))
+    if (increx_store(call, x, e, kv_slice(text, kv_int_print(sum, text)), sum))
         increx_reply_int(call, sum, applied);
 }
 
@@ -327,7 +328,7 @@ static void increx_float(struct kv_call *call, const struct increx *x)
     if (!finite_or_error(call, sum) || !finite_or_error(call, sum - old))
         return;
     struct kv_slice printed = kv_slice(text, kv_ldouble_print(sum, text));
-    if (increx_store(call, x, e, printed)) {
+    if (increx_store(call, x, e, printed, 0)) {
         /* A sum as large as its terms shows the increment itself, not the rounded difference. */
         bool saturated = sum != old + delta;
         increx_reply_float(call, sum, saturated ? sum - old : delta, text);

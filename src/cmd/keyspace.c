@@ -488,6 +488,7 @@ void kv_cmd_randomkey(struct kv_call *call)
 static struct kv_entry *object_entry(struct kv_call *call)
 {
     KV_ASSERT(call->key_count == 1);
+    call->view.flags |= KV_VIEW_QUIET;
     struct kv_entry *e = kv_cmd_read_untouched(call, &call->keys[0]);
     if (e == NULL)
         kv_reply_null(call->out);

@@ -410,9 +410,13 @@ static enum kv_err store_result(struct combination *c, const char *event)
     struct kv_call *call = c->call;
     const struct kv_key *k = &call->keys[0];
     struct kv_entry *old = kv_store_write(&call->view, k);
+    bool replaces = old != NULL;
+    enum kv_type type = replaces ? kv_entry_type(old) : KV_TYPE_SET;
     KV_ASSERT(c->found == kv_set_builder_count(&c->builder));
     if (c->found != 0) {
         enum kv_err err = kv_set_builder_store_take(&c->builder, k, &old);
+        if (err == KV_OK && replaces)
+            kv_store_replaced(&call->view, k, type, KV_TYPE_SET);
         if (err == KV_OK)
             kv_store_changed(&call->view, k, KV_EVENT_SET, event);
         return err;

@@ -258,10 +258,14 @@ static enum kv_err store_results(struct kv_sort *s)
     if (err != KV_OK)
         return err;
     struct kv_entry *e = kv_store_write(&call->view, k);
+    bool replaces = e != NULL;
+    enum kv_type type = replaces ? kv_entry_type(e) : KV_TYPE_LIST;
     if (count != 0) {
         err = kv_store_list_put(&call->view, k, &e, c.items, count);
         if (err != KV_OK)
             return err;
+        if (replaces)
+            kv_store_replaced(&call->view, k, type, KV_TYPE_LIST);
         kv_store_changed(&call->view, k, KV_EVENT_LIST, "sortstore");
     } else if (e != NULL) {
         kv_store_delete(&call->view, k, e);

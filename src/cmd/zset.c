@@ -80,6 +80,8 @@ bool kv_zset_store(struct kv_call *call, int key, const struct kv_zset_pair *pai
 {
     const struct kv_key *k = &call->keys[key];
     struct kv_entry *e = kv_store_write(&call->view, k);
+    bool replaces = e != NULL;
+    enum kv_type type = replaces ? kv_entry_type(e) : KV_TYPE_ZSET;
     if (count == 0) {
         if (e == NULL)
             return true;
@@ -92,6 +94,8 @@ bool kv_zset_store(struct kv_call *call, int key, const struct kv_zset_pair *pai
         kv_call_failed(call, err);
         return false;
     }
+    if (replaces)
+        kv_store_replaced(&call->view, k, type, KV_TYPE_ZSET);
     kv_store_changed(&call->view, k, KV_EVENT_ZSET, event);
     return true;
 }

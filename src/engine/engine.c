@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/background.h"
+#include "engine/notify.h"
 #include "engine/worker.h"
 #include "store/collection.h"
 #include <signal.h>
@@ -243,6 +244,7 @@ void kv_engine_apply_options(struct kv_engine *e)
                                                ? UINT64_MAX
                                                : o->latency_monitor_threshold_ms * 1000000);
     kv_memory_limit_apply(e);
+    kv_notify_apply(e);
 }
 
 struct kv_options *kv_engine_options(struct kv_engine *e)

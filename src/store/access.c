@@ -107,6 +107,7 @@ void kv_store_set_access(struct kv_store *s, const struct kv_access_rules *rules
 {
     KV_ASSERT(rules->mode <= KV_ACCESS_LRM);
     s->access = *rules;
+    kv_store_settle_hooks(s);
 }
 
 /* An age in ticks may be a tick short: with one more, a second that has passed is a second. */

@@ -312,6 +312,34 @@ KV_INLINE enum kv_err set_form(struct kv_view *v, const struct kv_key *k, struct
     return set_anew(v, t, k->hash, f);
 }
 
+/* --- setting while somebody wants to know what is made or replaced: each function below has a cold
+ * form that looks before and tells after, entered at its start, so that the others pay one test ---
+ */
+
+struct before {
+    bool existed; /* a value that is not due is there */
+    enum kv_type type;
+};
+
+static struct before look_before(const struct kv_view *v, const struct kv_key *k)
+{
+    const struct kv_database *database = shard_database(shard_of(v->store, k->hash), v->db);
+    const struct kv_entry *e = database != NULL ? database_find(database, k) : NULL;
+    if (e == NULL || kv_entry_due(e, v->now_ms))
+        return (struct before){.existed = false};
+    return (struct before){true, kv_entry_type(e)};
+}
+
+/* `replaces`: the new value does not come from the old one. */
+static void tell_set(struct kv_view *v, const struct kv_key *k, const struct before *b,
+                     bool replaces)
+{
+    if (!b->existed && v->store->hooks.added != NULL)
+        kv_store_tell_added(v, v->db, k->hash, kv_slice(k->ptr, k->len));
+    else if (b->existed && replaces)
+        kv_store_replaced(v, k, b->type, KV_TYPE_STRING);
+}
+
 /* Settles the encoding of a string's bytes; an integer is put into *number. */
 KV_INLINE void form_of_string(struct entry_form *f, struct kv_slice string, int64_t *number)
 {
@@ -329,8 +357,8 @@ KV_INLINE void form_of_string(struct entry_form *f, struct kv_slice string, int6
     f->type_encoding = type_encoding_of(KV_TYPE_STRING, encoding);
 }
 
-enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
-                         int64_t expiry, bool *existed)
+KV_INLINE enum kv_err set(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                          int64_t expiry, bool *existed)
 {
     struct target t = {.block = NULL};
     struct entry_form f = {.pointer = false};
@@ -339,9 +367,31 @@ enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_sl
     return set_form(v, k, &t, &f, expiry, existed);
 }
 
+static KV_COLD KV_NOINLINE enum kv_err set_telling(struct kv_view *v, const struct kv_key *k,
+                                                   struct kv_slice value, int64_t expiry,
+                                                   bool *existed)
+{
+    struct before b = look_before(v, k);
+    enum kv_err err = set(v, k, value, expiry, existed);
+    if (err == KV_OK)
+        tell_set(v, k, &b, true);
+    return err;
+}
+
+enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                         int64_t expiry, bool *existed)
+{
+    if (KV_UNLIKELY(v->store->tells_sets))
+        return set_telling(v, k, value, expiry, existed);
+    return set(v, k, value, expiry, existed);
+}
+
 enum kv_err kv_store_set_text(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
                               int64_t expiry)
 {
+    struct before b = {.existed = true};
+    if (KV_UNLIKELY(v->store->tells_sets))
+        b = look_before(v, k);
     struct target t = {.block = NULL};
     enum kv_encoding encoding = value.len <= KV_EMBSTR_MAX ? KV_ENC_EMBSTR : KV_ENC_RAW;
     struct entry_form f = {
@@ -349,18 +399,27 @@ enum kv_err kv_store_set_text(struct kv_view *v, const struct kv_key *k, struct 
         .value_len = value.len,
         .type_encoding = type_encoding_of(KV_TYPE_STRING, encoding),
     };
-    return set_form(v, k, &t, &f, expiry, NULL);
+    enum kv_err err = set_form(v, k, &t, &f, expiry, NULL);
+    if (KV_UNLIKELY(!b.existed) && err == KV_OK)
+        tell_set(v, k, &b, false);
+    return err;
 }
 
 enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
                                     struct kv_bigstr **block, int64_t expiry, bool *existed)
 {
+    struct before b = {.existed = false};
+    bool tells = v->store->tells_sets;
+    if (KV_UNLIKELY(tells))
+        b = look_before(v, k);
     struct target t = {.block = block};
     struct entry_form f = {.pointer = false};
     int64_t number = 0;
     KV_ASSERT(*block != NULL);
     form_of_string(&f, kv_slice((*block)->data, (*block)->len), &number);
     enum kv_err err = set_form(v, k, &t, &f, expiry, existed);
+    if (KV_UNLIKELY(tells) && err == KV_OK)
+        tell_set(v, k, &b, true);
     /* A block whose bytes ended up beside the key was copied: its reference is ours all the same.
      */
     if (err == KV_OK && *block != NULL) {
@@ -373,13 +432,19 @@ enum kv_err kv_store_set_block_take(struct kv_view *v, const struct kv_key *k,
 enum kv_err kv_store_set_int(struct kv_view *v, const struct kv_key *k, int64_t value,
                              int64_t expiry)
 {
+    struct before b = {.existed = true};
+    if (KV_UNLIKELY(v->store->tells_sets))
+        b = look_before(v, k);
     struct target t = {.block = NULL};
     struct entry_form f = {
         .value = &value,
         .value_len = ENTRY_WORD,
         .type_encoding = type_encoding_of(KV_TYPE_STRING, KV_ENC_INT),
     };
-    return set_form(v, k, &t, &f, expiry, NULL);
+    enum kv_err err = set_form(v, k, &t, &f, expiry, NULL);
+    if (KV_UNLIKELY(!b.existed) && err == KV_OK)
+        tell_set(v, k, &b, false);
+    return err;
 }
 
 void kv_store_update_int(struct kv_view *v, struct kv_entry *e, int64_t value)
@@ -430,8 +495,9 @@ static enum kv_err edit_large(struct kv_database *database, struct kv_entry *e, 
 }
 
 /* Edits by building a new entry around a copy of the bytes that the key has now. */
-static enum kv_err edit_rebuild(struct target *t, uint64_t hash, struct entry_form *f,
-                                struct kv_slice have, size_t len, char **bytes)
+static enum kv_err edit_rebuild(struct kv_view *v, struct target *t, uint64_t hash,
+                                struct entry_form *f, struct kv_slice have, size_t len,
+                                char **bytes)
 {
     struct kv_bigstr *large = NULL;
     f->type_encoding = type_encoding_of(KV_TYPE_STRING, KV_ENC_RAW);
@@ -462,6 +528,8 @@ static enum kv_err edit_rebuild(struct target *t, uint64_t hash, struct entry_fo
     zero_tail(*bytes, kept, len);
     if (t->old != NULL)
         kv_entry_destroy(t->old);
+    else
+        store_added(v, v->db, hash, e);
     return KV_OK;
 }
 
@@ -494,7 +562,7 @@ enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, stru
             .access = kv_access_fresh(v),
             .epoch = v->store->epoch,
         };
-        return edit_rebuild(&t, k->hash, &f, kv_slice(NULL, 0), len, bytes);
+        return edit_rebuild(v, &t, k->hash, &f, kv_slice(NULL, 0), len, bytes);
     }
     KV_ASSERT(kv_entry_type(e) == KV_TYPE_STRING);
     struct entry_form f = kv_entry_form(e);
@@ -510,7 +578,7 @@ enum kv_err kv_store_edit_string(struct kv_view *v, const struct kv_key *k, stru
         return KV_OK;
     }
     char scratch[KV_INT_TEXT_MAX];
-    return edit_rebuild(&t, k->hash, &f, kv_entry_string(e, scratch), len, bytes);
+    return edit_rebuild(v, &t, k->hash, &f, kv_entry_string(e, scratch), len, bytes);
 }
 
 /* --- time to live --- */

@@ -101,11 +101,15 @@ static struct kv_entry *build_bytes(struct entry_form *f, size_t len, uint8_t **
 
 /* Puts an entry in the place of the old one, which is then the caller's. On failure the new one is
  * freed, but not what it points to when that is a large collection. */
-static enum kv_err place_at(const struct place *p, uint64_t hash, struct kv_entry *built)
+static enum kv_err place_at(struct kv_view *v, const struct place *p, uint64_t hash,
+                            struct kv_entry *built)
 {
     enum kv_err err = kv_shard_place(p->shard, p->database, hash, p->old, built);
-    if (KV_LIKELY(err == KV_OK))
+    if (KV_LIKELY(err == KV_OK)) {
+        if (p->old == NULL)
+            store_added(v, v->db, hash, built);
         return KV_OK;
+    }
     if (kv_entry_is_large(built))
         kv_mem_free_movable(built, kv_entry_size(built), KV_MEM_ENTRY);
     else
@@ -122,7 +126,7 @@ KV_INLINE enum kv_err put_bytes(struct kv_view *v, const struct kv_key *k, struc
         return KV_ERR_NOMEM;
     if (kv_entry_encoding(built) == KV_ENC_LISTPACKEX)
         memcpy(*bytes, &due, sizeof(due));
-    enum kv_err err = place_at(p, k->hash, built);
+    enum kv_err err = place_at(v, p, k->hash, built);
     if (KV_UNLIKELY(err != KV_OK))
         return err;
     if (p->old != NULL)
@@ -230,7 +234,7 @@ static enum kv_err splice_rebuild(struct kv_view *v, const struct kv_key *k, str
     if (built == NULL)
         return KV_ERR_NOMEM;
     copy_around(*bytes, from, s);
-    enum kv_err err = place_at(&p, k->hash, built);
+    enum kv_err err = place_at(v, &p, k->hash, built);
     if (err != KV_OK)
         return err;
     kv_entry_destroy(*e);
@@ -282,7 +286,7 @@ enum kv_err kv_store_put_large(struct kv_view *v, const struct kv_key *k, struct
     f.value = &large;
     f.value_len = ENTRY_WORD;
     struct kv_entry *built = kv_entry_build(&f);
-    enum kv_err err = built != NULL ? place_at(&p, k->hash, built) : KV_ERR_NOMEM;
+    enum kv_err err = built != NULL ? place_at(v, &p, k->hash, built) : KV_ERR_NOMEM;
     if (err != KV_OK)
         return err;
     if (p.old != NULL)

@@ -44,6 +44,21 @@ static struct destination find_destination(struct kv_view *v, uint32_t db, const
     return d;
 }
 
+/* `e` is in its place: tells of it, and frees what was there. */
+static void settle_destination(struct kv_view *v, uint32_t db, const struct kv_key *k,
+                               const struct destination *d, const struct kv_entry *e)
+{
+    if (d->old == NULL) {
+        store_added(v, db, k->hash, e);
+        return;
+    }
+    uint32_t selected = v->db;
+    v->db = db;
+    kv_store_renewed(v, k, kv_entry_type(d->old), kv_entry_type(e));
+    v->db = selected;
+    entry_retire(v, d->old);
+}
+
 enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct kv_entry *e,
                           uint32_t to_db, const struct kv_key *to)
 {
@@ -66,8 +81,7 @@ enum kv_err kv_store_move(struct kv_view *v, const struct kv_key *from, struct k
             kv_entry_discard(moved, e);
         return err;
     }
-    if (d.old != NULL)
-        entry_retire(v, d.old);
+    settle_destination(v, to_db, to, &d, moved);
     struct kv_guard *g = kv_entry_guard(moved);
     if (KV_UNLIKELY(g != NULL))
         kv_sliced_rehome(g, (uint32_t)(to->hash & v->store->shard_mask));
@@ -95,7 +109,6 @@ enum kv_err kv_store_copy(struct kv_view *v, struct kv_entry *e, uint32_t to_db,
         kv_entry_destroy(copied);
         return err;
     }
-    if (d.old != NULL)
-        entry_retire(v, d.old);
+    settle_destination(v, to_db, to, &d, copied);
     return KV_OK;
 }

@@ -130,6 +130,18 @@ void kv_store_destroy(struct kv_store *s)
 void kv_store_set_hooks(struct kv_store *s, const struct kv_store_hooks *hooks)
 {
     s->hooks = *hooks;
+    kv_store_settle_hooks(s);
+}
+
+void kv_store_settle_hooks(struct kv_store *s)
+{
+    s->tells_sets = s->hooks.added != NULL || s->hooks.replaced != NULL;
+    s->tells_changes = s->hooks.changed != NULL || s->access.mode == KV_ACCESS_LRM;
+}
+
+const struct kv_store_hooks *kv_store_hooks(const struct kv_store *s)
+{
+    return &s->hooks;
 }
 
 uint32_t kv_store_shard_count(const struct kv_store *s)
@@ -277,13 +289,19 @@ KV_INLINE struct kv_entry *lookup(struct kv_view *v, const struct kv_key *k)
     return e;
 }
 
+static KV_NOINLINE struct kv_entry *count_miss(struct kv_view *v, const struct kv_key *k)
+{
+    kv_stat_add(&v->stats->misses, 1);
+    if (KV_UNLIKELY(v->store->hooks.missed != NULL) && !(v->flags & KV_VIEW_QUIET))
+        v->store->hooks.missed(v, k);
+    return NULL;
+}
+
 struct kv_entry *kv_store_read(struct kv_view *v, const struct kv_key *k)
 {
     struct kv_entry *e = lookup(v, k);
-    if (e == NULL) {
-        kv_stat_add(&v->stats->misses, 1);
-        return NULL;
-    }
+    if (e == NULL)
+        return count_miss(v, k);
     kv_stat_add(&v->stats->hits, 1);
     entry_touch(v, e);
     return e;
@@ -307,8 +325,7 @@ struct kv_entry *kv_store_peek(struct kv_view *v, const struct kv_key *k)
 /* --- announcing --- */
 
 /* Looking the key up again costs only those who choose LRM, and catches every change. */
-static KV_COLD void touch_changed(struct kv_view *v, const struct kv_shard *shard,
-                                  const struct kv_key *k)
+static void touch_changed(struct kv_view *v, const struct kv_shard *shard, const struct kv_key *k)
 {
     const struct kv_database *database = shard_database(shard, v->db);
     struct kv_entry *e = database != NULL ? database_find(database, k) : NULL;
@@ -316,20 +333,55 @@ static KV_COLD void touch_changed(struct kv_view *v, const struct kv_shard *shar
         entry_set_access(e, kv_access_fresh(v));
 }
 
-void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
-                      const char *event)
+/* Apart, so that a change about which nobody cares saves no registers. */
+static KV_NOINLINE void tell_changed(struct kv_view *v, struct kv_shard *shard,
+                                     const struct kv_key *k, enum kv_event_class event_class,
+                                     const char *event)
 {
-    struct kv_store *s = v->store;
-    struct kv_shard *shard = shard_of(s, k->hash);
-    v->dirty++;
-    kv_stat_add(&v->stats->dirty, 1);
-    if (KV_UNLIKELY(shard->watches != NULL) && kv_shard_touch_waited(shard, v->db, k) &&
-        s->hooks.ready != NULL)
+    const struct kv_store *s = v->store;
+    if (shard->watches != NULL && kv_shard_touch_waited(shard, v->db, k) && s->hooks.ready != NULL)
         s->hooks.ready(v, k);
-    if (KV_UNLIKELY(s->access.mode == KV_ACCESS_LRM))
+    if (s->access.mode == KV_ACCESS_LRM)
         touch_changed(v, shard, k);
     if (s->hooks.changed != NULL)
         s->hooks.changed(v, k, event_class, event);
+}
+
+void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
+                      const char *event)
+{
+    const struct kv_store *s = v->store;
+    struct kv_shard *shard = shard_of(s, k->hash);
+    v->dirty++;
+    kv_stat_add(&v->stats->dirty, 1);
+    if (KV_UNLIKELY(shard->watches != NULL || s->tells_changes))
+        tell_changed(v, shard, k, event_class, event);
+}
+
+void kv_store_replaced(struct kv_view *v, const struct kv_key *k, enum kv_type old,
+                       enum kv_type type)
+{
+    if (KV_UNLIKELY(v->store->hooks.replaced != NULL))
+        v->store->hooks.replaced(v, k, old != type);
+}
+
+void kv_store_renewed(struct kv_view *v, const struct kv_key *k, enum kv_type old,
+                      enum kv_type type)
+{
+    if (KV_UNLIKELY(v->store->hooks.added != NULL))
+        kv_store_tell_added(v, v->db, k->hash, kv_slice(k->ptr, k->len));
+    kv_store_replaced(v, k, old, type);
+}
+
+void kv_store_tell_added(struct kv_view *v, uint32_t db, uint64_t hash, struct kv_slice name)
+{
+    struct kv_key k = {name.ptr, name.len, hash};
+    uint32_t selected = v->db;
+    if (v->flags & KV_VIEW_QUIET)
+        return;
+    v->db = db;
+    v->store->hooks.added(v, &k);
+    v->db = selected;
 }
 
 /* --- counts --- */

@@ -36,7 +36,7 @@ struct kv_key {
     uint64_t hash;
 };
 
-/* Classes of events, one bit each, as notify-keyspace-events will select them. */
+/* Classes of events, one bit each, as notify-keyspace-events selects them. */
 enum kv_event_class {
     KV_EVENT_GENERIC = 1 << 0, /* g */
     KV_EVENT_STRING = 1 << 1,  /* $ */
@@ -47,6 +47,12 @@ enum kv_event_class {
     KV_EVENT_EXPIRED = 1 << 6, /* x */
     KV_EVENT_EVICTED = 1 << 7, /* e */
     KV_EVENT_STREAM = 1 << 8,  /* t */
+    KV_EVENT_MODULE = 1 << 9,  /* d: of types of modules; nothing announces it */
+    /* told by hooks of their own: they are no changes beside the command's */
+    KV_EVENT_MISS = 1 << 10,      /* m */
+    KV_EVENT_NEW = 1 << 11,       /* n */
+    KV_EVENT_OVERWRITE = 1 << 12, /* o */
+    KV_EVENT_TYPE = 1 << 13,      /* c */
 };
 
 /* What upper folders want to hear. All under the shard's lock; a NULL hook is not called. */
@@ -54,6 +60,12 @@ struct kv_store_hooks {
     /* a key changed: notifications, invalidation */
     void (*changed)(struct kv_view *view, const struct kv_key *key, enum kv_event_class event_class,
                     const char *event);
+    /* a key is there that was not; before the event of the command that made it */
+    void (*added)(struct kv_view *view, const struct kv_key *key);
+    /* a key has another value now that does not come from the old one (kv_store_replaced) */
+    void (*replaced)(struct kv_view *view, const struct kv_key *key, bool other_type);
+    /* a reading command found nothing under a key */
+    void (*missed)(struct kv_view *view, const struct kv_key *key);
     /* an entry was removed because it was due: the change stream says DEL / UNLINK */
     void (*expired)(struct kv_view *view, const struct kv_key *key);
     /* an entry was removed to make room: likewise */
@@ -85,6 +97,7 @@ struct kv_store_stats {
 enum kv_view_flags {
     KV_VIEW_NO_TOUCH = 1,  /* leave the access clock alone (CLIENT NO-TOUCH, OBJECT) */
     KV_VIEW_NO_EXPIRE = 2, /* due entries are invisible but stay (CLIENT PAUSE, a replica) */
+    KV_VIEW_QUIET = 4,     /* the hooks `added` and `missed` are not told (OBJECT) */
 };
 
 struct kv_view {
@@ -106,6 +119,7 @@ struct kv_store_options {
 struct kv_store *kv_store_create(const struct kv_store_options *options);
 void kv_store_destroy(struct kv_store *s); /* frees all entries */
 void kv_store_set_hooks(struct kv_store *s, const struct kv_store_hooks *hooks); /* [alone] */
+const struct kv_store_hooks *kv_store_hooks(const struct kv_store *s);
 
 uint32_t kv_store_shard_count(const struct kv_store *s);
 uint32_t kv_store_database_count(const struct kv_store *s);
@@ -148,6 +162,16 @@ struct kv_entry *kv_store_peek(struct kv_view *v, const struct kv_key *k);
  * key's shard in database v->db. */
 void kv_store_changed(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
                       const char *event);
+
+/* A command has put a value in the place of one of type `old` that it did not make it from: tells
+ * the hook `replaced`. For what puts collections; kv_store_set, kv_store_move and kv_store_copy
+ * tell it themselves. After the change, before kv_store_changed. */
+void kv_store_replaced(struct kv_view *v, const struct kv_key *k, enum kv_type old,
+                       enum kv_type type);
+/* The same for commands that are said to remove the old key first (RENAME, RESTORE): the hook
+ * `added` is told as well. */
+void kv_store_renewed(struct kv_view *v, const struct kv_key *k, enum kv_type old,
+                      enum kv_type type);
 
 /* --- changing; none of these announces: the command does --- */
 

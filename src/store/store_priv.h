@@ -50,12 +50,17 @@ struct kv_store {
     uint32_t database_count;
     struct kv_access_rules access;      /* changed alone */
     struct kv_collection_limits limits; /* changed alone */
-    struct kv_store_hooks hooks;        /* members may be NULL */
+    bool tells_changes;                 /* somebody wants to know of each change, */
+    bool tells_sets;             /* and what a set makes or replaces: kv_store_settle_hooks */
+    struct kv_store_hooks hooks; /* members may be NULL */
     struct kv_hash_key hash_key;
     _Atomic(const struct kv_snapshot_hooks *) snapshot; /* the one that goes on, or NULL */
     uint8_t epoch;      /* of entries that are made now; changed alone */
     uint64_t epochs[4]; /* those that entries may have, as bits */
 };
+
+/* After hooks or access rules have changed: kv_store_changed looks at one flag for both. */
+void kv_store_settle_hooks(struct kv_store *s);
 
 KV_INLINE struct kv_shard *shard_of(const struct kv_store *s, uint64_t hash)
 {
@@ -269,6 +274,17 @@ void kv_shard_refresh_due(struct kv_shard *shard);
  * record that had to go again. */
 enum kv_err kv_shard_place(struct kv_shard *shard, struct kv_database *database, uint64_t hash,
                            struct kv_entry *old, struct kv_entry *e) KV_MUST_CHECK;
+
+/* Tells the hook `added` of entry e, which kv_shard_place has put where nothing was in database db.
+ * The functions here do it, but for those that put back or build anew what was there. */
+void kv_store_tell_added(struct kv_view *v, uint32_t db, uint64_t hash,
+                         struct kv_slice name) KV_COLD;
+
+KV_INLINE void store_added(struct kv_view *v, uint32_t db, uint64_t hash, const struct kv_entry *e)
+{
+    if (KV_UNLIKELY(v->store->hooks.added != NULL))
+        kv_store_tell_added(v, db, hash, kv_entry_key(e));
+}
 
 /* Takes an entry out of table and index; it is then the caller's. */
 void kv_shard_detach(struct kv_shard *shard, struct kv_database *database, uint64_t hash,

@@ -18,6 +18,7 @@ sys.path.insert(0, str(HERE))
 
 from compare import (REFERENCE, Comparison, Differences, Server, check_seed,  # noqa: E402
                      known_commands, reference_version)
+from events import EventComparison, event_commands  # noqa: E402
 from generate import Generator, load_table  # noqa: E402
 from process import TIME_SCALE  # noqa: E402
 
@@ -52,6 +53,20 @@ def test_same_commands_same_answers(setting, seed):
     """Seeds alternate between RESP2 and RESP3, and between pipelines and single commands."""
     comparison, commands, newest = setting
     report = check_seed(comparison, commands, newest, seed, 2 + seed % 2, seed % 4 < 2)
+    assert report is None, report
+
+
+@pytest.mark.timeout(120 * TIME_SCALE)
+@pytest.mark.parametrize("seed", [seed for seed in seeds() if seed <= 12 or seed not in FIXED_SEEDS])
+def test_same_commands_same_events(servers, seed):
+    differences = Differences()
+    commands = event_commands(load_table(), servers[1], differences)
+    comparison = EventComparison(*servers, differences)
+    report = check_seed(comparison, commands, reference_version(servers[1]), seed, 2 + seed % 2,
+                        False)
+    for server in servers:
+        with server.raw() as conn:
+            conn.cmd("CONFIG", "SET", "notify-keyspace-events", "")
     assert report is None, report
 
 
@@ -106,7 +121,7 @@ def test_intended_differences_are_explained():
     """Each entry has a reason, and each intended difference of a reply has its paragraph."""
     text = (HERE / "differences.md").read_text()
     data = json.loads((HERE / "differences.json").read_text())
-    for entry in data["skip"] + data["compare"]:
+    for entry in data["skip"] + data["compare"] + data["events"]:
         assert len(entry["reason"]) > 5, entry
     for entry in data["replies"]:
         assert set(entry) - {"diverges"} == {"id", "command", "kvik", "reference"}, entry

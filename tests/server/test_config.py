@@ -123,7 +123,7 @@ def test_set_explains_as_the_reference_does(raw, redis_server, name, value, reas
 @pytest.mark.kvik_only
 @pytest.mark.parametrize("name, value, off", [
     ("tls-cert-file", "x.crt", ""),
-    ("notify-keyspace-events", "KEA", ""), ("min-replicas-to-write", "1", "0"),
+    ("min-replicas-to-write", "1", "0"),
     ("tls-port", "7000", "0"),
 ])
 def test_set_refuses_promises_by_name(raw, name, value, off):

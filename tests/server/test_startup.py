@@ -113,7 +113,7 @@ def test_a_busy_port(run):
 def test_off_values_start(start_server):
     server = start_server("--appendonly", "no", "--maxmemory", "0", "--replicaof", "no", "one",
                           "--tls-port", "0", "--aclfile", "", "--cluster-enabled", "no",
-                          "--notify-keyspace-events", "", "--io-threads", "4",
+                          "--notify-keyspace-events", "KEA", "--io-threads", "4",
                           "--appendfsync", "always", "--hash-max-ziplist-entries", "7",
                           "--list-max-ziplist-entries", "1")
     with server.raw() as conn:

@@ -285,8 +285,8 @@ START_TEST(promises_that_are_not_kept_refuse_to_start)
     load("cluster-enabled no");
     refused("min-slaves-to-write 1", "'min-replicas-to-write' is not supported");
     load("min-replicas-to-write 0");
-    refused("notify-keyspace-events KEA", "line 1 of test.conf");
-    load("notify-keyspace-events \"\"");
+    refused("tls-port 6380", "line 1 of test.conf");
+    load("tls-port 0");
     ck_assert_int_eq(kv_config_finish(config, &message), KV_OK);
     load_fails("rename-command FLUSHALL \"\"", "'rename-command' is not supported");
     load_fails("loadmodule /x.so", "'loadmodule' is not supported");
