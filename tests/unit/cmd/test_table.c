@@ -23,7 +23,8 @@ static void check_keyspecs(const struct kv_command *c)
     for (int i = 0; i < c->keyspec_count; i++) {
         const struct kv_keyspec *spec = &c->keyspecs[i];
         uint32_t use = spec->flags & (KV_KEY_RO | KV_KEY_RW | KV_KEY_OW | KV_KEY_RM);
-        ck_assert_msg(__builtin_popcount(use) == 1, "%s", c->full_name);
+        int uses = spec->flags & KV_KEY_NOT_KEY ? 0 : 1;
+        ck_assert_msg(__builtin_popcount(use) == uses, "%s", c->full_name);
         ck_assert_int_eq(spec->begin == KV_BEGIN_UNKNOWN, spec->find == KV_FIND_UNKNOWN);
         if (spec->begin == KV_BEGIN_UNKNOWN)
             continue;
