@@ -38,7 +38,8 @@ class ServerProblem(Exception):
 
 def kvik_binary():
     """The server under test."""
-    return os.environ.get("KVIK_SERVER", str(ROOT / "build" / "release" / "kvik-server"))
+    path = os.environ.get("KVIK_SERVER", str(ROOT / "build" / "release" / "kvik-server"))
+    return os.path.abspath(path)  # servers run in folders of their own
 
 
 def free_port():
