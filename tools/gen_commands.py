@@ -23,8 +23,8 @@ TARGET = ROOT / "src" / "cmd"
 
 # Order of enum kv_cmd_flags in src/engine/command.h. movablekeys is derived, batch is a field.
 FLAGS = """write readonly denyoom admin pubsub noscript blocking loading stale skip_monitor
-    skip_slowlog asking fast no_auth may_replicate no_async_loading no_multi allow_busy protected
-    touches_arbitrary_keys all_dbs sentinel experimental""".split()
+    skip_slowlog asking fast no_auth may_replicate no_async_loading no_multi allow_busy no_mandatory_keys
+    protected touches_arbitrary_keys all_dbs sentinel experimental""".split()
 # Order of kv_command_acl_categories, bit 0 first.
 CATEGORIES = """keyspace read write set sortedset list hash string bitmap hyperloglog geo stream
     pubsub admin fast slow blocking dangerous connection transaction scripting""".split()
@@ -46,7 +46,7 @@ COMMAND_FIELDS = {
     "complexity": (str, True), "group": (str, True), "since": (str, True),
     "deprecated_since": (str, False), "replaced_by": (str, False), "doc_flags": (list, False),
     "arity": (int, True), "flags": (list, True), "acl": (list, True), "mode": (str, True),
-    "batch": (bool, False), "member": (int, False), "function": (str, False), "alone": (str, False), "tips": (list, False),
+    "batch": (bool, False), "member": (int, False), "function": (str, False), "alone": (str, False), "script": (bool, False), "tips": (list, False),
     "keys": (list, False), "arguments": (list, False), "reply": (list, False),
 }
 KEY_FIELDS = {
@@ -233,6 +233,8 @@ def flags_of(command):
         flags.append("KV_CMD_BATCH")
     if "alone" in command:
         flags.append("KV_CMD_MAY_ALONE")
+    if command.get("script"):
+        flags.append("KV_CMD_SCRIPT")
     return flags
 
 

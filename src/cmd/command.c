@@ -36,11 +36,11 @@ static const char *const flag_names[] = {
     "pubsub",   "noscript",     "blocking",      "loading",
     "stale",    "skip_monitor", "skip_slowlog",  "asking",
     "fast",     "no_auth",      "may_replicate", "no_async_loading",
-    "no_multi", "movablekeys",  "allow_busy",
+    "no_multi", "movablekeys",  "allow_busy",    "no_mandatory_keys",
 };
-static_assert(KV_CMD_WRITE == 1u << 0 && KV_CMD_ALLOW_BUSY == 1u << 18,
+static_assert(KV_CMD_WRITE == 1u << 0 && KV_CMD_NO_MANDATORY_KEYS == 1u << 19,
               "flag_names follows the bits");
-static_assert(KV_ARRAY_LEN(flag_names) == 19, "flag_names ends with allow_busy");
+static_assert(KV_ARRAY_LEN(flag_names) == 20, "flag_names ends with no_mandatory_keys");
 
 static const char *const key_flag_names[] = {
     "RO",     "RW",     "OW",      "RM",         "access",         "update",
@@ -331,7 +331,7 @@ static bool keys_of_line(struct kv_call *call, const struct kv_command *cmd, int
         return false;
     }
     *count = kv_command_keys(cmd, call->argv + 2, argc, *positions, *flags, argc);
-    if (*count <= 0) {
+    if (*count < 0 || (*count == 0 && !(cmd->flags & KV_CMD_NO_MANDATORY_KEYS))) {
         kv_call_error(call, "ERR Invalid arguments specified for command");
         return false;
     }

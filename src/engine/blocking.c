@@ -508,7 +508,8 @@ static bool take_out(struct kv_worker *w, struct kv_waiter *wt)
 static void take_out_all(struct kv_worker *w)
 {
     struct kv_blocking *b = &w->blocking;
-    if (b->leaving == NULL || w->locks.held || (w->engine->multi && !kv_gate_enter(w)))
+    if (b->leaving == NULL || w->locks.held || w->serving ||
+        (w->engine->multi && !kv_gate_enter(w)))
         return;
     struct kv_waiter *kept = NULL, *next;
     for (struct kv_waiter *wt = b->leaving; wt != NULL; wt = next) {

@@ -27,6 +27,7 @@ struct kv_engine;
 enum kv_call_flags {
     KV_CALL_IN_EXEC = 1,    /* part of a transaction */
     KV_CALL_PROPAGATED = 2, /* kv_call_propagate was called */
+    KV_CALL_IN_SCRIPT = 8,  /* run by a script (engine/script.h), with KV_CALL_IN_EXEC */
     KV_CALL_SERVES = 4,     /* runs for a blocked client, whose client structure is NULL here */
 };
 

@@ -38,14 +38,16 @@ enum kv_cmd_flags {
     KV_CMD_NO_MULTI = 1u << 16,
     KV_CMD_MOVABLEKEYS = 1u << 17,
     KV_CMD_ALLOW_BUSY = 1u << 18,
-    KV_CMD_PROTECTED = 1u << 19,
-    KV_CMD_TOUCHES_ARBITRARY_KEYS = 1u << 20,
-    KV_CMD_ALL_DBS = 1u << 21,
-    KV_CMD_SENTINEL = 1u << 22,     /* accepted in the data, not shown */
-    KV_CMD_EXPERIMENTAL = 1u << 23, /* not shown */
+    KV_CMD_NO_MANDATORY_KEYS = 1u << 19,
+    KV_CMD_PROTECTED = 1u << 20, /* this and the next are not shown */
+    KV_CMD_TOUCHES_ARBITRARY_KEYS = 1u << 21,
+    KV_CMD_ALL_DBS = 1u << 22,
+    KV_CMD_SENTINEL = 1u << 23, /* accepted in the data, not shown */
+    KV_CMD_EXPERIMENTAL = 1u << 24,
     /* engine */
-    KV_CMD_BATCH = 1u << 24,     /* plain keyed: may run inside a look-ahead batch */
-    KV_CMD_MAY_ALONE = 1u << 25, /* `alone` tells of each line whether it needs the gate */
+    KV_CMD_BATCH = 1u << 25,     /* plain keyed: may run inside a look-ahead batch */
+    KV_CMD_MAY_ALONE = 1u << 26, /* `alone` tells of each line whether it needs the gate */
+    KV_CMD_SCRIPT = 1u << 27,    /* runs other commands: takes the token (engine/script.h) */
 };
 
 /* What a command needs before it runs. EXEC takes the strongest of its queue. */

@@ -243,6 +243,31 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
         kv_out_rewind(&c->out, &mark);
 }
 
+void kv_execute_nested(struct kv_client *c, const struct kv_command *cmd,
+                       const struct kv_slice *argv, int argc, const struct kv_key *keys,
+                       int key_count, struct kv_out *out)
+{
+    struct kv_worker *w = c->worker;
+    struct kv_call *call = &w->call;
+    prepare_call(c, cmd, argv, argc, KV_CALL_IN_EXEC | KV_CALL_IN_SCRIPT);
+    call->keys = keys;
+    call->key_count = key_count;
+    call->out = out;
+    call->block = NULL;
+    uint64_t errors = kv_stat_read(&w->stats.error_replies);
+    w->now_ticks = kv_clock_ticks();
+
+    cmd->fn(call);
+
+    count_call(c, cmd, argv, argc, kv_stat_read(&w->stats.error_replies) > errors);
+    if (call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
+        kv_stream_active(&w->engine->stream)) {
+        if (!(call->flags & KV_CALL_PROPAGATED))
+            kv_stream_add(w, call->view.db, argv, argc);
+        w->client_wrote = true;
+    }
+}
+
 /* --- refusing --- */
 
 static void refuse(struct kv_client *c, const struct kv_command *cmd, const char *text)
@@ -570,13 +595,14 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
 {
     struct kv_worker *w = c->worker;
     struct kv_engine *e = w->engine;
+    const uint32_t may_write = KV_CMD_WRITE | KV_CMD_SCRIPT;
     enum kv_cmd_mode mode = kv_command_mode(cmd, r->argv, r->argc);
     size_t bytes = 0;
     bool grow = false;
-    if (KV_UNLIKELY(kv_snapshot_full(&e->snapshot)) && cmd->flags & KV_CMD_WRITE &&
+    if (KV_UNLIKELY(kv_snapshot_full(&e->snapshot)) && cmd->flags & may_write &&
         !kv_wait_for_snapshot(c))
         return KV_HOLD_PARKED;
-    if (KV_UNLIKELY(cmd->flags & KV_CMD_WRITE && kv_stream_active(&e->stream))) {
+    if (KV_UNLIKELY(cmd->flags & may_write && kv_stream_active(&e->stream))) {
         for (int i = 0; i < r->argc; i++)
             bytes += r->argv[i].len + 16;
         grow = kv_stream_too_small(e, bytes, 1);
@@ -585,10 +611,15 @@ static enum kv_hold acquire_for(struct kv_client *c, const struct kv_command *cm
         else if (!kv_wait_for_room(c, bytes, 1))
             return KV_HOLD_PARKED;
     }
-    if (mode == KV_MODE_KEYS && key_count == 0)
+    if (mode == KV_MODE_KEYS && key_count == 0 && !(cmd->flags & KV_CMD_SCRIPT))
         mode = KV_MODE_FREE;
     if (e->multi) {
         kv_lockset_clear(&w->locks);
+        if (KV_UNLIKELY(cmd->flags & KV_CMD_SCRIPT)) {
+            kv_lockset_add_token(&w->locks);
+            if (kv_script_known_to_upgrade(e, r->argv, r->argc))
+                mode = KV_MODE_ALONE;
+        }
         for (int i = 0; i < key_count; i++)
             kv_lockset_add(&w->locks, kv_store_shard_of(e->store, keys[i].hash));
     }
@@ -643,11 +674,14 @@ static KV_COLD bool needs_memory_in_vain(struct kv_client *c, const struct kv_co
         needs = cmd == e->cmd_exec
                     ? c->tx->denyoom
                     : cmd != e->cmd_discard && cmd != e->cmd_quit && cmd != e->cmd_reset;
-    if (!needs || c->flags & KV_CLIENT_APPLY || kv_engine_loading(e))
+    bool script = cmd->flags & KV_CMD_SCRIPT;
+    if ((!needs && !script) || c->flags & KV_CLIENT_APPLY || kv_engine_loading(e))
         return false;
     bool admitted = kv_memory_admit(w);
     w->now_ticks = kv_clock_ticks(); /* the time that eviction took is not the command's */
-    return !admitted;
+    /* A script is refused by what it does, not by its name. */
+    w->script_oom = script && !admitted && !(c->flags & KV_CLIENT_MULTI);
+    return !admitted && needs;
 }
 
 /* What a subscribed client may send while its protocol cannot tell messages from replies. */
@@ -695,6 +729,15 @@ static KV_COLD void refuse_restricted(struct kv_client *c, const struct kv_comma
     refuse(c, cmd, text);
 }
 
+/* A parked command waits for a script that is busy, or for what waits for it. Forced shutdowns wait
+ * for its end. */
+static bool must_not_wait(const struct kv_client *c, const struct kv_command *cmd)
+{
+    const struct kv_script_state *s = &c->worker->engine->script;
+    bool parked = c->park == KV_PARK_SHARD || c->park == KV_PARK_GATE || c->park == KV_PARK_ALONE;
+    return parked && atomic_load(&s->busy) && !(cmd->flags & KV_CMD_ALLOW_BUSY);
+}
+
 /* CLIENT REPLY SKIP silences the command after it. */
 static void advance_reply_skip(struct kv_client *c)
 {
@@ -714,7 +757,16 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
     w->now_ticks = kv_clock_ticks();
     w->now_ms = kv_worker_wall_ms(w, w->now_ticks);
     const struct kv_command *cmd = resolve(c, r);
-    if (cmd != NULL) {
+    enum kv_script_verdict verdict = KV_SCRIPT_GO_ON;
+    bool busy = atomic_load_explicit(&w->engine->script.busy, memory_order_acquire);
+    if (KV_UNLIKELY(busy) && cmd != NULL)
+        verdict = kv_script_judge(c, cmd, r->argv, r->argc);
+    if (KV_UNLIKELY(verdict != KV_SCRIPT_GO_ON)) {
+        if (verdict == KV_SCRIPT_REFUSED)
+            refuse(c, cmd, kv_script_busy_text);
+        else if (verdict == KV_SCRIPT_LATER)
+            result = KV_DISPATCH_PARKED;
+    } else if (cmd != NULL) {
         if (kv_memory_over(w) && needs_memory_in_vain(c, cmd)) {
             refuse(c, cmd, OVER_LIMIT);
         } else if (KV_UNLIKELY(kv_commit_denies(w->engine)) && denied(c, cmd)) {
@@ -730,6 +782,11 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
             result = dispatch_exec(c, r);
         } else {
             result = dispatch_held(c, cmd, r, partial);
+        }
+        if (KV_UNLIKELY(result == KV_DISPATCH_PARKED && must_not_wait(c, cmd))) {
+            kv_client_unpark(c);
+            refuse(c, cmd, kv_script_busy_text);
+            result = KV_DISPATCH_DONE;
         }
     }
     if (KV_UNLIKELY(c->park == KV_PARK_ALONE && !(c->flags & KV_CLIENT_PARKED))) {

@@ -139,10 +139,11 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     index_commands(e, table->commands, table->command_count);
     find_special_commands(e);
 
-    e->locks =
-        kv_mem_alloc_aligned(e->shard_count * sizeof(*e->locks), KV_CACHE_LINE, KV_MEM_OTHER);
-    memset(e->locks, 0, e->shard_count * sizeof(*e->locks));
-    for (uint32_t i = 0; i < e->shard_count; i++)
+    /* One more than shards: the token of scripts. */
+    size_t lock_bytes = (e->shard_count + 1) * sizeof(*e->locks);
+    e->locks = kv_mem_alloc_aligned(lock_bytes, KV_CACHE_LINE, KV_MEM_OTHER);
+    memset(e->locks, 0, lock_bytes);
+    for (uint32_t i = 0; i <= e->shard_count; i++)
         kv_mutex_init(&e->locks[i].wait_mutex, KV_RANK_SHARD_WAIT);
     e->workers = kv_mem_zalloc(e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);
     for (uint32_t i = 0; i < e->worker_count; i++)
@@ -177,9 +178,12 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_mem_free(e->workers, e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);
     kv_defrag_release(e);
     kv_background_destroy(e->background);
-    for (uint32_t i = 0; i < e->shard_count; i++)
+    for (uint32_t i = 0; i <= e->shard_count; i++)
         kv_mutex_release(&e->locks[i].wait_mutex);
-    kv_mem_free_aligned(e->locks, e->shard_count * sizeof(*e->locks), KV_CACHE_LINE, KV_MEM_OTHER);
+    kv_mem_free_aligned(e->locks, (e->shard_count + 1) * sizeof(*e->locks), KV_CACHE_LINE,
+                        KV_MEM_OTHER);
+    if (e->scripts != NULL)
+        e->scripts_destroy(e->scripts);
     kv_store_destroy(e->store);
     kv_mem_free(e->by_id, e->table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
     kv_command_index_destroy(e->index);

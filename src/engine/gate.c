@@ -130,12 +130,15 @@ bool kv_gate_close(struct kv_worker *w, struct kv_client *c)
 }
 
 /* Under the mutex: opens the gate and lets the parked plain commands of all workers go first. Fills
- * `wake` with the workers to be told. */
-static struct kv_worker *open_locked(struct kv_engine *e, uint64_t wake[KV_WORKERS_MAX / 64])
+ * `workers` with those to be told. */
+static struct kv_worker *open_locked(struct kv_engine *e, uint64_t workers[KV_WORKERS_MAX / 64])
 {
     struct kv_gate *g = &e->gate;
     g->owner = NULL;
     g->owner_worker = NULL;
+    /* Somebody else is alone: the gate stays closed, and he opens it. */
+    if (g->upgrader != NULL)
+        return start_next(g);
     atomic_store(&g->closed, 0);
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct kv_worker *w = e->workers[i];
@@ -143,28 +146,68 @@ static struct kv_worker *open_locked(struct kv_engine *e, uint64_t wake[KV_WORKE
             continue;
         w->gate_parked = false;
         g->phase_pending++;
-        wake[i / 64] |= (uint64_t)1 << (i % 64);
+        workers[i / 64] |= (uint64_t)1 << (i % 64);
     }
     return start_next(g);
 }
 
-static void open_and_wake(struct kv_engine *e)
+static void wake(struct kv_engine *e, const uint64_t workers[KV_WORKERS_MAX / 64],
+                 struct kv_worker *next)
 {
-    uint64_t wake[KV_WORKERS_MAX / 64] = {0};
-    kv_mutex_lock(&e->gate.mutex);
-    struct kv_worker *next = open_locked(e, wake);
-    kv_mutex_unlock(&e->gate.mutex);
     for (uint32_t i = 0; i < e->worker_count; i++)
-        if (wake[i / 64] >> (i % 64) & 1)
+        if (workers[i / 64] >> (i % 64) & 1)
             kv_inbox_post(e->workers[i], KV_MSG_GATE_OPEN, 0, 0, NULL);
     if (next != NULL)
         kv_inbox_post(next, KV_MSG_GATE_RECHECK, 0, 0, NULL);
+}
+
+static void open_and_wake(struct kv_engine *e)
+{
+    uint64_t workers[KV_WORKERS_MAX / 64] = {0};
+    kv_mutex_lock(&e->gate.mutex);
+    struct kv_worker *next = open_locked(e, workers);
+    kv_mutex_unlock(&e->gate.mutex);
+    wake(e, workers, next);
 }
 
 void kv_gate_open(struct kv_worker *w)
 {
     KV_ASSERT(atomic_load(&w->engine->gate.closed) == 1);
     open_and_wake(w->engine);
+}
+
+void kv_gate_upgrade(struct kv_worker *w)
+{
+    struct kv_gate *g = &w->engine->gate;
+    KV_ASSERT(atomic_load(&w->inside) == 1);
+    kv_mutex_lock(&g->mutex);
+    KV_ASSERT(g->upgrader == NULL);
+    g->upgrader = w;
+    atomic_store(&g->closed, 1);
+    kv_mutex_unlock(&g->mutex);
+    kv_stat_add(&w->stats.gate_closes, 1);
+    for (uint32_t tries = 0; !others_outside(w); tries++) {
+        if (tries < 200)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+}
+
+void kv_gate_downgrade(struct kv_worker *w)
+{
+    struct kv_gate *g = &w->engine->gate;
+    uint64_t workers[KV_WORKERS_MAX / 64] = {0};
+    struct kv_worker *next = NULL;
+    kv_mutex_lock(&g->mutex);
+    KV_ASSERT(g->upgrader == w);
+    g->upgrader = NULL;
+    /* An exclusive command that has waited finds the gate closed for it, and is told when our flag
+     * falls. */
+    if (g->owner == NULL)
+        next = open_locked(w->engine, workers);
+    kv_mutex_unlock(&g->mutex);
+    wake(w->engine, workers, next);
 }
 
 void kv_gate_cancel(struct kv_worker *w, struct kv_client *c)

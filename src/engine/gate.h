@@ -43,6 +43,7 @@ struct kv_gate {
     bool owner_told;              /* a message for the owner to look again is underway */
     struct kv_waitlist exclusive; /* exclusive clients in order of arrival */
     uint32_t phase_pending;       /* workers that have yet to resume their parked commands */
+    struct kv_worker *upgrader;   /* holds shards and has made itself alone, or NULL */
 };
 
 void kv_gate_init(struct kv_gate *g);
@@ -59,6 +60,14 @@ bool kv_gate_park(struct kv_worker *w, struct kv_client *c) KV_MUST_CHECK;
  * will be resumed by a message; then it calls again. */
 bool kv_gate_close(struct kv_worker *w, struct kv_client *c) KV_MUST_CHECK;
 void kv_gate_open(struct kv_worker *w);
+
+/* A script that holds the token and shards turns out to need more: from here on it is alone, ahead
+ * of all exclusive commands that wait (its worker's flag is up, so none of them runs). There is one
+ * token, so there is one upgrader, and whoever is inside besides holds what he needs and leaves:
+ * waiting for him ends. */
+void kv_gate_upgrade(struct kv_worker *w);
+/* And back, before it lets go of its shards; what it did outside of them is published. */
+void kv_gate_downgrade(struct kv_worker *w);
 
 /* A client that may be queued or own the gate vanishes. */
 void kv_gate_cancel(struct kv_worker *w, struct kv_client *c);

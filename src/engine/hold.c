@@ -127,6 +127,10 @@ void kv_release(struct kv_worker *w, enum kv_hold hold)
         if (hold == KV_HOLD_STOP)
             kv_world_resume(w);
         if (hold == KV_HOLD_SHARDS) {
+            if (KV_UNLIKELY(w->upgraded)) {
+                w->upgraded = false;
+                kv_gate_downgrade(w);
+            }
             if (w->locks.held)
                 kv_lockset_unlock(w->engine, &w->locks);
             kv_gate_leave(w);

@@ -31,6 +31,7 @@ enum kv_message_kind {
     KV_MSG_PURGE,          /* give unused memory back (MEMORY PURGE) */
     KV_MSG_DURABLE,        /* the log has come to an offset that the worker watches */
     KV_MSG_LOG_FAILED,     /* what waits for the log will never be durable */
+    KV_MSG_SCRIPT_BUSY,    /* a script is busy: who waits for it is told */
 };
 
 struct kv_message {

@@ -16,6 +16,14 @@ void kv_lockset_init(struct kv_lockset *ls, uint32_t shard_count)
 {
     memset(ls, 0, sizeof(*ls));
     ls->words = KV_MAX(shard_count / 64, 1u);
+    ls->token = shard_count;
+}
+
+/* No word for the token is left in use. */
+static void forget_token(struct kv_lockset *ls)
+{
+    if (KV_UNLIKELY(ls->words > ls->token / 64))
+        ls->words = KV_MAX(ls->token / 64, 1u);
 }
 
 void kv_lockset_clear(struct kv_lockset *ls)
@@ -23,6 +31,7 @@ void kv_lockset_clear(struct kv_lockset *ls)
     KV_DASSERT(!ls->held);
     for (uint32_t i = 0; i < ls->words; i++)
         ls->bits[i] = 0;
+    forget_token(ls);
 }
 
 bool kv_shard_try_lock(struct kv_engine *e, uint32_t shard)
@@ -96,6 +105,7 @@ void kv_lockset_unlock(struct kv_engine *e, struct kv_lockset *ls)
             kv_shard_unlock(e, i * 64 + (uint32_t)__builtin_ctzll(rest));
         ls->bits[i] = 0;
     }
+    forget_token(ls);
     ls->held = false;
 }
 

@@ -28,16 +28,25 @@ struct kv_shard_lock {
     struct kv_client *waiters;  /* parked connections, newest first (wait_next, wait_prev) */
 } KV_ALIGNED(KV_CACHE_LINE);
 
+/* Behind the locks of the shards lies one more, the token that a script holds while it runs
+ * (engine/script.h): taken last, parked at and passed on like a shard. */
 struct kv_lockset {
-    uint64_t bits[KV_SHARDS_MAX / 64]; /* wanted or held shards */
-    uint32_t words;                    /* words in use: shard_count / 64, at least 1 */
-    uint32_t busy;                     /* shard that was not free at the last failed try */
+    uint64_t bits[KV_SHARDS_MAX / 64 + 1]; /* wanted or held shards */
+    uint32_t words;                        /* words in use: shard_count / 64, at least 1 */
+    uint32_t busy;                         /* shard that was not free at the last failed try */
+    uint32_t token;                        /* number of the token's lock: shard_count */
     bool held;
 };
 
 KV_INLINE void kv_lockset_add(struct kv_lockset *ls, uint32_t shard)
 {
     ls->bits[shard >> 6] |= (uint64_t)1 << (shard & 63);
+}
+
+KV_INLINE void kv_lockset_add_token(struct kv_lockset *ls)
+{
+    ls->words = ls->token / 64 + 1;
+    kv_lockset_add(ls, ls->token);
 }
 
 KV_INLINE bool kv_lockset_has(const struct kv_lockset *ls, uint32_t shard)

@@ -64,6 +64,8 @@ void kv_options_default(struct kv_options *o)
     o->loglevel = KV_LOG_NOTICE;
     o->hz = 10;
     o->lookahead = 16;
+    o->busy_reply_threshold_ms = 5000;
+    o->script_memory_limit = 1 << 30;
     o->command_log[KV_COMMAND_LOG_SLOW] = (struct kv_command_log_options){10000, 128};
     o->command_log[KV_COMMAND_LOG_REQUEST] = (struct kv_command_log_options){1 << 20, 128};
     o->command_log[KV_COMMAND_LOG_REPLY] = (struct kv_command_log_options){1 << 20, 128};

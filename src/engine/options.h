@@ -99,8 +99,10 @@ struct kv_options {
     uint32_t hz;        /* 10 */
     uint32_t lookahead; /* 16: commands parsed ahead; 1 switches batches off */
     struct kv_command_log_options command_log[KV_COMMAND_LOGS];
-    uint32_t notify_classes;               /* events that are published: engine/notify.h; 0: none */
-    bool latency_tracking;                 /* times of commands are counted in histograms */
+    uint32_t notify_classes;          /* events that are published: engine/notify.h; 0: none */
+    bool latency_tracking;            /* times of commands are counted in histograms */
+    uint64_t busy_reply_threshold_ms; /* 5,000: a script that runs longer is busy; 0: none is */
+    uint64_t script_memory_limit;     /* 1 GiB: most bytes of one interpreter; 0: any */
     uint64_t latency_monitor_threshold_ms; /* events that take so long are kept; 0: none */
     bool lazyfree_user_flush;              /* FLUSHALL without word is ASYNC */
     bool active_expire;                    /* DEBUG SET-ACTIVE-EXPIRE */

@@ -99,10 +99,10 @@ bool kv_tx_queue(struct kv_client *c, const struct kv_command *cmd, const struct
     tx->queue_bytes += bytes + 32 * (uint64_t)r->argc;
     /* A command that visits shards one by one holds them all inside a transaction. */
     enum kv_cmd_mode mode = kv_command_mode(cmd, argv, r->argc);
-    if (mode == KV_MODE_SHARDS)
+    if (mode == KV_MODE_SHARDS || cmd->flags & KV_CMD_SCRIPT)
         mode = KV_MODE_ALONE;
     tx->mode = KV_MAX(tx->mode, (uint8_t)mode);
-    tx->writes |= (cmd->flags & KV_CMD_WRITE) != 0;
+    tx->writes |= (cmd->flags & (KV_CMD_WRITE | KV_CMD_SCRIPT)) != 0;
     tx->denyoom |= (cmd->flags & KV_CMD_DENYOOM) != 0;
     return true;
 }
@@ -166,7 +166,7 @@ static void add_orphan(struct kv_worker *w, struct kv_watch *watch)
 void kv_worker_release_orphans(struct kv_worker *w)
 {
     struct kv_engine *e = w->engine;
-    if (w->orphan_len == 0 || (e->multi && !kv_gate_enter(w)))
+    if (w->orphan_len == 0 || w->serving || (e->multi && !kv_gate_enter(w)))
         return;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < w->orphan_len; i++) {

@@ -35,6 +35,7 @@ struct kv_worker *kv_worker_create(struct kv_engine *e, uint32_t index)
     atomic_store(&w->stream_pending, UINT64_MAX);
     kv_lockset_init(&w->locks, e->shard_count);
     kv_arena_init(&w->arena, 32 * 1024, KV_MEM_ARENA);
+    kv_arena_init(&w->script_arena, 32 * 1024, KV_MEM_ARENA);
     kv_chunk_pool_init(&w->chunks);
     kv_out_init(&w->held, &w->chunks);
     kv_pubsub_init_table(&w->subscriptions);
@@ -91,6 +92,7 @@ void kv_worker_destroy(struct kv_worker *w)
     kv_table_release(&w->subscriptions);
     kv_chunk_pool_release(&w->chunks);
     kv_arena_release(&w->arena);
+    kv_arena_release(&w->script_arena);
     kv_loop_destroy(w->loop);
     if (kv_this_worker == w)
         kv_this_worker = NULL;
@@ -247,6 +249,9 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
         break;
     case KV_MSG_LOG_FAILED:
         kv_commit_on_failed(w);
+        break;
+    case KV_MSG_SCRIPT_BUSY:
+        kv_script_on_busy(w);
         break;
     }
 }

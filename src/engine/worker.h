@@ -21,6 +21,7 @@
 #include "engine/lockset.h"
 #include "engine/memory_limit.h"
 #include "engine/pubsub.h"
+#include "engine/script.h"
 #include "engine/snapshot.h"
 #include "engine/stream.h"
 #include "mem/arena.h"
@@ -106,9 +107,14 @@ struct kv_worker {
     struct kv_loop *loop;
     pthread_t thread;
     struct kv_lockset locks;
-    struct kv_arena arena; /* of the command or batch that runs */
-    struct kv_call call;   /* reused */
-    char *input;           /* shared read buffer, KV_INPUT_BYTES */
+    struct kv_arena arena;        /* of the command or batch that runs */
+    struct kv_call call;          /* reused */
+    struct kv_script *script;     /* that runs on this worker, or NULL */
+    struct kv_arena script_arena; /* of the commands of scripts */
+    bool script_oom; /* nothing could be evicted for the script that is about to begin */
+    bool upgraded;   /* a script has made itself alone, beyond what its command holds */
+    bool serving;    /* between a busy script's instructions: other connections are looked at */
+    char *input;     /* shared read buffer, KV_INPUT_BYTES */
     struct kv_planned plan[KV_LOOKAHEAD_MAX];
     struct kv_chunk_pool chunks;
     struct kv_stream_buffer stream;
@@ -204,6 +210,9 @@ struct kv_engine {
     bool listeners_rest; /* accepting failed: not watched until the next periodic work */
     bool unix_listener[KV_LISTEN_MAX];
     struct kv_background *background;
+    struct kv_script_state script;
+    void *scripts; /* interpreters, not ours; NULL: no script has run */
+    void (*scripts_destroy)(void *scripts);
     struct kv_memory_limit limit; /* maxmemory */
     int64_t start_wall_ms;
     /* CLIENT PAUSE: written behind a world stop */
@@ -326,6 +335,10 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
 /* Runs one resolved command under whatever is held; writes its reply, statistics, propagation. */
 void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
                 int argc, const struct kv_key *keys, int key_count, uint32_t flags);
+/* Likewise for a command that a script runs: into `out`, with what the call holds. */
+void kv_execute_nested(struct kv_client *c, const struct kv_command *cmd,
+                       const struct kv_slice *argv, int argc, const struct kv_key *keys,
+                       int key_count, struct kv_out *out);
 const struct kv_command *kv_worker_lookup(struct kv_worker *w, struct kv_slice name);
 /* Resolves keys: a single one into *one, more into the arena. No keys with KV_ERR_SYNTAX, when the
  * arguments do not fit (the command answers its own error), and with KV_ERR_NOMEM (it must not

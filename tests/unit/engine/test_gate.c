@@ -275,6 +275,47 @@ START_TEST(nobody_waits_for_ever)
 }
 END_TEST
 
+START_TEST(an_upgrade_comes_before_an_exclusive_command_that_waits)
+{
+    start(2);
+    struct kv_client *c = client_new();
+    ck_assert(kv_gate_enter(w1));
+    assert_reply(c, "size", "");
+    /* w1 is inside, so the command cannot run; now it is alone. */
+    kv_gate_upgrade(w1);
+    kv_worker_poll(w0, 0);
+    assert_answered(c, "");
+    struct kv_client *plain = client_new();
+    assert_reply(plain, "set a 1", "");
+    ck_assert_int_eq(plain->park, KV_PARK_GATE);
+    kv_gate_downgrade(w1);
+    ck_assert_uint_eq(atomic_load(&engine->gate.closed), 1);
+    kv_gate_leave(w1);
+    kv_worker_poll(w0, 0);
+    assert_answered(c, ":0\r\n");
+    kv_worker_poll(w0, 0);
+    assert_answered(plain, "+OK\r\n");
+}
+END_TEST
+
+START_TEST(an_upgrade_survives_that_who_waited_vanishes)
+{
+    start(2);
+    struct kv_client *c = client_new();
+    ck_assert(kv_gate_enter(w1));
+    assert_reply(c, "size", "");
+    kv_gate_upgrade(w1);
+    kv_client_destroy(c);
+    ck_assert_uint_eq(atomic_load(&engine->gate.closed), 1);
+    ck_assert(!kv_gate_enter(w0));
+    kv_gate_downgrade(w1);
+    ck_assert_uint_eq(atomic_load(&engine->gate.closed), 0);
+    kv_gate_leave(w1);
+    ck_assert(kv_gate_enter(w0));
+    kv_gate_leave(w0);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -292,5 +333,7 @@ int main(void)
     unit_add(&u, one_worker_needs_no_gate);
     unit_add(&u, a_visit_parks_at_its_first_shard);
     unit_add(&u, nobody_waits_for_ever);
+    unit_add(&u, an_upgrade_comes_before_an_exclusive_command_that_waits);
+    unit_add(&u, an_upgrade_survives_that_who_waited_vanishes);
     return unit_run(&u);
 }
