@@ -89,7 +89,8 @@ LINK_release := $(LINK_$(RELEASE))
 CFLAGS_ALL = -std=gnu17 -D_GNU_SOURCE -Isrc -pthread $(WARNINGS) $(FLAGS_$(V)) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(LINK_$(V)) $(LDFLAGS)
 
-LIBS := -lxxhash -luring -lm
+# Lua is linked statically: a script's instructions need no table of addresses to call a function.
+LIBS := -lxxhash -luring -l:liblua5.1-cjson.a -l:liblua5.1-bitop.a -l:liblua5.1.a -lm
 ifeq ($(findstring KV_MEM_SYSTEM,$(FLAGS_$(V)))$(findstring KV_MEM_NO_JEMALLOC,$(FLAGS_$(V))),)
 LIBS += -ljemalloc
 endif

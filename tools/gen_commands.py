@@ -33,8 +33,8 @@ DERIVED = ["read", "write", "pubsub", "admin", "fast", "slow", "blocking"]
 KEY_FLAGS = """RO RW OW RM access update insert delete not_key incomplete
     variable_flags""".split()
 MODES = ["free", "keys", "shards", "alone", "stop"]
-GROUPS = """bitmap connection generic geo hash hyperloglog list pubsub server set sorted-set string
-    transactions""".split()
+GROUPS = """bitmap connection generic geo hash hyperloglog list pubsub server scripting set sorted-set
+    string transactions""".split()
 REPLIES = ["ok", "status", "int", "bulk", "null", "array", "map", "set", "verbatim", "none", "any"]
 ARGUMENT_TYPES = """string integer double key pattern unix-time pure-token oneof block""".split()
 DOC_FLAGS = ["deprecated", "syscmd"]

@@ -306,7 +306,9 @@ const struct kv_directive kv_directives[] = {
     MEM("cluster-slot-migration-handoff-max-lag-bytes", NULL, "1mb", 0, MAX_LONG),
 
     /* scripts */
-    INT("busy-reply-threshold", "lua-time-limit", "5000", 0, MAX_LONG),
+    INT("busy-reply-threshold", "lua-time-limit", "5000", 0, MAX_LONG,
+        BUILT(busy_reply_threshold_ms)),
+    MEM("script-memory-limit", NULL, "1gb", 0, MAX_LONG, BUILT(script_memory_limit)),
     BOOL("lua-enable-deprecated-api", NULL, "no", FIXED),
 
     /* encodings */

@@ -16,6 +16,7 @@
 #include "base/number.h"
 #include "engine/latency.h"
 #include "mem/arena.h"
+#include "script/script.h"
 
 static void write_count(struct kv_text *out, const char *name, uint64_t value)
 {
@@ -67,7 +68,9 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
     write_count(out, "expire_cycle_cpu_milliseconds", KV_ENGINE_STAT(e, expire_ns) / 1000000);
     write_count(out, "evicted_keys", KV_STORE_STAT(e, evicted_keys));
     write_count(out, "evicted_clients", KV_ENGINE_STAT(e, evicted_clients));
-    kv_info_fixed(out, "evicted_scripts:0\n");
+    struct kv_script_figures scripts;
+    kv_script_figures_read(e, &scripts);
+    write_count(out, "evicted_scripts", scripts.evicted);
     uint64_t exceeded_ms, exceeded_now_ms;
     kv_engine_exceeded_times(e, &exceeded_ms, &exceeded_now_ms);
     write_count(out, "total_eviction_exceeded_time", exceeded_ms);

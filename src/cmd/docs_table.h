@@ -15,6 +15,7 @@ extern const struct kv_command_docs kv_command_docs_hyperloglog[];
 extern const struct kv_command_docs kv_command_docs_list[];
 extern const struct kv_command_docs kv_command_docs_pubsub[];
 extern const struct kv_command_docs kv_command_docs_server[];
+extern const struct kv_command_docs kv_command_docs_scripting[];
 extern const struct kv_command_docs kv_command_docs_set[];
 extern const struct kv_command_docs kv_command_docs_sorted_set[];
 extern const struct kv_command_docs kv_command_docs_string[];

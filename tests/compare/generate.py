@@ -7,6 +7,7 @@ added, repeated, exchanged, options that exclude each other put side by side. Ke
 pool, so that commands meet each other. Times to live are long or past, never short: nothing expires
 while two servers are compared.
 """
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -101,6 +102,22 @@ BY_COMMAND = {
     "srandmember": {"count": [b"0", b"1", b"-1", b"3", b"-3", b"100", b"-20", b"x", b"1.5",
                               b"9223372036854775807", b"-9223372036854775808"]},
 }
+SCRIPTS = [b"return redis.call('set', KEYS[1], ARGV[1])", b"return redis.call('get', KEYS[1])",
+           b"return {KEYS[1], ARGV[1], #KEYS, #ARGV}", b"return redis.pcall('incr', KEYS[1])",
+           b"local n = 0 for i, k in ipairs(KEYS) do n = n + redis.call('exists', k) end return n",
+           b"return redis.call('lpush', KEYS[1], unpack(ARGV))", b"return redis.call('type', KEYS[1])",
+           b"redis.call('select', 3) return redis.call('append', KEYS[1], ARGV[1] or '')",
+           b"redis.setresp(3) return redis.pcall('hgetall', KEYS[1])",
+           b"return {err = ARGV[1]}", b"return {ok = ARGV[1]}", b"return tonumber(ARGV[1])",
+           b"return cjson.encode(ARGV)", b"error(ARGV[1])", b"error({err = ARGV[1]})", b"x = 1",
+           b"return redis.call(unpack(ARGV))", b"return redis.pcall(unpack(ARGV))", b"return nosuch",
+           b"#!lua flags=no-writes\nreturn redis.call('del', KEYS[1])", b"return 1 +",
+           b"#!lua flags=x\nreturn 1", b"return {1, 2.7, true, false, {KEYS, nil, 3}}", b"",
+           b"return {double = 3.25}", b"return {map = {a = 1}}", b"redis.setresp(3) return {true}"]
+for name in ("eval", "eval_ro", "script|load"):
+    BY_COMMAND[name] = {"script": SCRIPTS}
+for name in ("evalsha", "evalsha_ro", "script|exists"):
+    BY_COMMAND[name] = {"sha1": [hashlib.sha1(s).hexdigest().encode() for s in SCRIPTS] + [b"x", b""]}
 BY_COMMAND["hrandfield"] = BY_COMMAND["zrandmember"] = BY_COMMAND["srandmember"]
 # Optional arguments that are not left out.
 ALWAYS = {("spop", "count"), ("geosearch", "from"), ("geosearchstore", "from")}

@@ -1,0 +1,62 @@
+/* What the files of this folder share: one interpreter, and how they get from a lua_State to it.
+ *
+ * An interpreter is used by whoever holds the token (engine/script.h), one thread at a time. Every
+ * call of Lua's that may allocate runs inside lua_cpcall or lua_pcall: an error jumps out of the
+ * function that raised it, so nothing that must be given back is held across such a call. */
+#ifndef KV_SCRIPT_LUA_PRIV_H
+#define KV_SCRIPT_LUA_PRIV_H
+
+#include "engine/script.h"
+#include <lua5.1/lauxlib.h>
+#include <lua5.1/lua.h>
+#include <lua5.1/lualib.h>
+
+#define KV_LUA_SOURCE_MAX 64 /* bytes of a chunk's name that an error shows */
+
+struct kv_lua {
+    lua_State *main;                /* NULL while it is being made */
+    size_t used_bytes;              /* of all blocks that Lua has */
+    size_t limit_bytes;             /* beyond this an allocation fails; SIZE_MAX: none does */
+    size_t collect_bytes;           /* a full collection is due when it holds more after a script */
+    int globals;                    /* reference of the true table of globals, behind its guard */
+    struct kv_script *run;          /* script that runs, or NULL */
+    bool killed;                    /* it must end: every error handler of its own is passed by */
+    int resp;                       /* protocol that it has chosen for its commands: 2 or 3 */
+    uint64_t random;                /* state of math.random: 48 bits */
+    char source[KV_LUA_SOURCE_MAX]; /* where the error that ended it was raised; "" unknown */
+    int line;
+};
+
+/* The interpreter of a state. */
+KV_INLINE struct kv_lua *kv_lua_of(lua_State *l)
+{
+    void *lua;
+    (void)lua_getallocf(l, &lua);
+    return lua;
+}
+
+/* state.c. NULL: out of memory. `open` fills the globals; runs protected. */
+struct kv_lua *kv_lua_create(size_t limit_bytes);
+void kv_lua_destroy(struct kv_lua *lua);
+/* After a script: a full collection when much has piled up. */
+void kv_lua_tidy(struct kv_lua *lua);
+/* The handler that notes where an error was raised; for lua_pcall. */
+int kv_lua_note_error(lua_State *l);
+
+/* sandbox.c: puts the guarded libraries and globals in place. Protected. */
+void kv_lua_open_sandbox(lua_State *l);
+/* Replaces the table on top of the stack by a guard through which it can be read only. `metatable`:
+ * what getmetatable shows of it is a guarded table, not nil. */
+void kv_lua_guard(lua_State *l, bool metatable);
+
+/* api.c: pushes the table `redis`. */
+void kv_lua_push_api(lua_State *l);
+
+/* convert.c */
+/* Pushes the value of the one complete reply in `o`. */
+void kv_lua_push_reply(lua_State *l, struct kv_out *o);
+/* Pops the value on top of the stack and writes it as a reply. `bools`: true and false are such in
+ * RESP3, else 1 and null. */
+void kv_lua_reply(lua_State *l, struct kv_out *out, bool bools);
+
+#endif

@@ -1,0 +1,150 @@
+/* One Lua interpreter: its memory, its limits, and how errors are explained.
+ *
+ * Memory comes from the layer below with the exact sizes that Lua keeps, is counted to the owner
+ * `script`, and is bounded: beyond the limit an allocation fails, which is the error "not enough
+ * memory" in the script. Blocks that become smaller never fail, as Lua demands.
+ *
+ * A hook is called every HOOK_COUNT instructions. It asks the engine whether the script must end.
+ * If so it raises an error, and from then on does so at every instruction, in the coroutine that
+ * runs and in the main one: what catches the error gets the next one, until nothing is left that
+ * catches.
+ *
+ * The collector is Lua's own, step by step as memory is allocated. After a script that has left
+ * much behind a full collection follows.
+ *
+ * Rejected: LuaJIT. Compiled loops do not call the hook, so that a script in one could not be
+ * ended.
+ */
+#include "base/log.h"
+#include "base/random.h"
+#include "engine/engine.h"
+#include "script/lua_priv.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HOOK_COUNT 100000
+#define COLLECT_MIN_BYTES ((size_t)8 << 20)
+
+static void *allocate(void *owner, void *ptr, size_t old_size, size_t new_size)
+{
+    struct kv_lua *lua = owner;
+    void *block;
+    if (new_size == 0) {
+        kv_mem_free(ptr, old_size, KV_MEM_SCRIPT);
+        lua->used_bytes -= old_size;
+        return NULL;
+    }
+    if (ptr == NULL)
+        old_size = 0;
+    if (new_size > old_size && (lua->used_bytes > lua->limit_bytes ||
+                                new_size - old_size > lua->limit_bytes - lua->used_bytes))
+        return NULL;
+    if (ptr == NULL)
+        block = kv_mem_try_alloc(new_size, KV_MEM_SCRIPT);
+    else if (new_size <= old_size)
+        block = kv_mem_realloc(ptr, old_size, new_size, KV_MEM_SCRIPT);
+    else
+        block = kv_mem_try_realloc(ptr, old_size, new_size, KV_MEM_SCRIPT);
+    if (block != NULL)
+        lua->used_bytes += new_size - old_size;
+    return block;
+}
+
+/* An error outside of every protected call: ours. */
+static int panic(lua_State *l)
+{
+    kv_log(KV_LOG_WARNING, "Lua error outside of a protected call: %s",
+           lua_isstring(l, -1) ? lua_tostring(l, -1) : "?");
+    abort();
+}
+
+static void on_count(lua_State *l, lua_Debug *ar)
+{
+    struct kv_lua *lua = kv_lua_of(l);
+    (void)ar;
+    if (lua->run == NULL || (!lua->killed && !kv_script_poll(lua->run)))
+        return;
+    lua->killed = true;
+    lua_sethook(l, on_count, LUA_MASKCOUNT, 1);
+    lua_sethook(lua->main, on_count, LUA_MASKCOUNT, 1);
+    lua_pushliteral(l, "Script killed by user with SCRIPT KILL...");
+    lua_error(l);
+}
+
+static int open_protected(lua_State *l)
+{
+    kv_lua_open_sandbox(l);
+    return 0;
+}
+
+struct kv_lua *kv_lua_create(size_t limit_bytes)
+{
+    struct kv_lua *lua = kv_mem_try_zalloc(sizeof(*lua), KV_MEM_SCRIPT);
+    if (lua == NULL)
+        return NULL;
+    lua->limit_bytes = limit_bytes;
+    lua->collect_bytes = COLLECT_MIN_BYTES;
+    kv_random_secure(&lua->random, sizeof(lua->random));
+    lua->main = lua_newstate(allocate, lua);
+    if (lua->main == NULL) {
+        kv_mem_free(lua, sizeof(*lua), KV_MEM_SCRIPT);
+        return NULL;
+    }
+    lua_atpanic(lua->main, panic);
+    if (lua_cpcall(lua->main, open_protected, NULL) != 0) {
+        kv_lua_destroy(lua);
+        return NULL;
+    }
+    lua_sethook(lua->main, on_count, LUA_MASKCOUNT, HOOK_COUNT);
+    return lua;
+}
+
+void kv_lua_destroy(struct kv_lua *lua)
+{
+    KV_ASSERT(lua->run == NULL);
+    lua_close(lua->main);
+    KV_ASSERT(lua->used_bytes == 0);
+    kv_mem_free(lua, sizeof(*lua), KV_MEM_SCRIPT);
+}
+
+static int collect_protected(lua_State *l)
+{
+    lua_gc(l, LUA_GCCOLLECT, 0);
+    return 0;
+}
+
+/* Collecting may allocate, to make the table of strings smaller, so it is protected and not
+ * limited.
+ */
+void kv_lua_tidy(struct kv_lua *lua)
+{
+    if (KV_UNLIKELY(lua->killed)) {
+        lua->killed = false;
+        lua_sethook(lua->main, on_count, LUA_MASKCOUNT, HOOK_COUNT);
+    }
+    if (KV_LIKELY(lua->used_bytes < lua->collect_bytes))
+        return;
+    size_t limit = lua->limit_bytes;
+    lua->limit_bytes = SIZE_MAX;
+    (void)lua_cpcall(lua->main, collect_protected, NULL);
+    lua_settop(lua->main, 0);
+    lua->limit_bytes = limit;
+    lua->collect_bytes = KV_MAX(lua->used_bytes * 2, COLLECT_MIN_BYTES);
+}
+
+/* Level 1 is the function that raised the error; a C function says nothing of a place in the
+ * script, so then it is whoever called that. */
+int kv_lua_note_error(lua_State *l)
+{
+    struct kv_lua *lua = kv_lua_of(l);
+    lua_Debug ar;
+    lua->source[0] = '\0';
+    for (int level = 1; level <= 2 && lua_getstack(l, level, &ar); level++) {
+        lua_getinfo(l, "Sl", &ar);
+        snprintf(lua->source, sizeof(lua->source), "%.60s", ar.source);
+        lua->line = ar.currentline;
+        if (ar.what[0] != 'C')
+            break;
+    }
+    return 1;
+}
