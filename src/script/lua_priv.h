@@ -52,6 +52,10 @@ void kv_lua_guard(lua_State *l, bool metatable);
 /* api.c: pushes the table `redis`. */
 void kv_lua_push_api(lua_State *l);
 
+/* Libraries of our own; each returns its table. */
+int kv_lua_open_msgpack(lua_State *l); /* cmsgpack */
+int kv_lua_open_struct(lua_State *l);
+
 /* convert.c */
 /* Pushes the value of the one complete reply in `o`. */
 void kv_lua_push_reply(lua_State *l, struct kv_out *o);

@@ -442,8 +442,8 @@ static void add_os(lua_State *l)
 
 static void guard_libraries(lua_State *l)
 {
-    static const char *const names[] = {"string", "table", "math",  "coroutine",
-                                        "os",     "bit",   "cjson", NULL};
+    static const char *const names[] = {"string", "table", "math",     "coroutine", "os",
+                                        "bit",    "cjson", "cmsgpack", "struct",    NULL};
     for (const char *const *name = names; *name != NULL; name++) {
         lua_getfield(l, LUA_GLOBALSINDEX, *name);
         kv_lua_guard(l, false);
@@ -476,6 +476,8 @@ void kv_lua_open_sandbox(lua_State *l)
     open_library(l, LUA_MATHLIBNAME, luaopen_math);
     open_library(l, "bit", luaopen_bit);
     open_returned(l, "cjson", luaopen_cjson);
+    open_returned(l, "cmsgpack", kv_lua_open_msgpack);
+    open_returned(l, "struct", kv_lua_open_struct);
     change_string(l);
     change_table(l);
     change_math(l);

@@ -333,6 +333,8 @@ static const struct sweep sweeps[] = {
     {"RPUSH l a b @900 @9000", "EVAL return(redis.call('lrange',KEYS[1],0,-1)) 1 l", 0},
     {"HELLO 3|HSET h f @300", "EVAL redis.setresp(3);return(redis.call('hgetall',KEYS[1])) 1 h", 0},
     {"SET a 5", "EVAL return(cjson.encode({1,2,{a=3}})) 0", 0},
+    {NULL, "EVAL return(cmsgpack.unpack(cmsgpack.pack({1,{a=ARGV[1]}}))) 0 @300", 0},
+    {NULL, "EVAL return{struct.unpack('>I2sc3',struct.pack('>I2sc3',7,ARGV[1],'abc'))} 0 @300", 0},
     {"SCRIPT LOAD return(redis.call('incr',KEYS[1]))",
      "EVALSHA a79a73d4efb6d4d8861290b54f6770d6422c2144 1 a", SWEEP_PARTIAL},
     {"SCRIPT LOAD return(redis.call('incr',KEYS[1]))",
