@@ -218,7 +218,7 @@ const struct kv_directive kv_directives[] = {
     BOOL("latency-tracking", NULL, "yes", BUILT(latency_tracking)),
     SPECIAL("latency-tracking-info-percentiles", NULL, "50 99 99.9", kv_parse_percentiles, HANDLED),
     SPECIAL("notify-keyspace-events", NULL, "", kv_parse_events, HANDLED),
-    INT("tracking-table-max-keys", NULL, "1000000", 0, MAX_LONG),
+    INT("tracking-table-max-keys", NULL, "1000000", 0, MAX_LONG, BUILT(tracking_table_max_keys)),
     BOOL("key-memory-histograms", NULL, "no"),
 
     /* persistence */

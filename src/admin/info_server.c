@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "engine/blocking.h"
 #include "engine/snapshot.h"
+#include "engine/tracking.h"
 #include "persist/aof.h"
 #include "persist/loading.h"
 #include "persist/save.h"
@@ -125,16 +126,18 @@ void kv_info_clients(struct kv_engine *e, struct kv_text *out)
                    (unsigned long long)KV_ENGINE_STAT(e, clients), kv_engine_options(e)->maxclients,
                    (unsigned long long)KV_ENGINE_STAT(e, input_buffer_max),
                    (unsigned long long)KV_ENGINE_STAT(e, output_buffer_max));
+    struct kv_tracking_counts tracking;
+    kv_tracking_count(e, &tracking);
     kv_text_printf(out,
                    "blocked_clients:%llu\r\n"
-                   "tracking_clients:0\r\n"
+                   "tracking_clients:%llu\r\n"
                    "pubsub_clients:%llu\r\n"
                    "watching_clients:%llu\r\n"
                    "clients_in_timeout_table:%llu\r\n"
                    "total_watched_keys:%llu\r\n"
                    "total_blocking_keys:%llu\r\n"
                    "total_blocking_keys_on_nokey:0\r\n",
-                   (unsigned long long)counts.blocked,
+                   (unsigned long long)counts.blocked, (unsigned long long)tracking.clients,
                    (unsigned long long)KV_ENGINE_STAT(e, pubsub_clients),
                    (unsigned long long)counts.watching, (unsigned long long)counts.timed,
                    (unsigned long long)kv_store_watched_keys(kv_engine_store(e)),

@@ -11,6 +11,7 @@
  */
 #include "admin/info_priv.h"
 #include "engine/pubsub.h"
+#include "engine/tracking.h"
 
 #include "admin/words.h"
 #include "base/number.h"
@@ -85,10 +86,12 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
                        "migrate_cached_sockets:0\n"
                        "slave_expires_tracked_keys:0\n");
     write_defrag(e, out);
-    kv_info_fixed(out, "tracking_total_keys:0\n"
-                       "tracking_total_items:0\n"
-                       "tracking_total_prefixes:0\n"
-                       "unexpected_error_replies:0\n");
+    struct kv_tracking_counts tracking;
+    kv_tracking_count(e, &tracking);
+    write_count(out, "tracking_total_keys", tracking.keys);
+    write_count(out, "tracking_total_items", tracking.items);
+    write_count(out, "tracking_total_prefixes", tracking.prefixes);
+    kv_info_fixed(out, "unexpected_error_replies:0\n");
     write_count(out, "total_error_replies", KV_ENGINE_STAT(e, error_replies));
     kv_info_fixed(out, "dump_payload_sanitizations:0\n");
     write_count(out, "total_reads_processed", KV_ENGINE_STAT(e, reads));

@@ -14,6 +14,7 @@ enum kv_lock_rank {
     KV_RANK_SNAPSHOT = 35,   /* buffers of a snapshot */
     KV_RANK_CHANNEL = 36,    /* channels that share a lock; ranks after shard locks */
     KV_RANK_PATTERN = 37,    /* all patterns */
+    KV_RANK_TRACKING = 38,   /* trackers and prefixes */
     KV_RANK_BACKGROUND = 40, /* queue of the background thread */
     KV_RANK_COMMAND_LOG = 50,
     KV_RANK_LATENCY = 51,

@@ -11,8 +11,8 @@
  * so other workers' clients may be read and told to close. INFO reads only its own connection and
  * therefore stops nobody. A client that kills itself gets its reply first.
  *
- * Fields of a line that Kvik has no counterpart for are constant: redir -1 (no tracking), argv-mem
- * 0 (arguments are slices of qbuf). rbs and obl describe the first chunk of output, oll and omem
+ * A field of a line that Kvik has no counterpart for is constant: argv-mem 0 (arguments are slices
+ * of qbuf). rbs and obl describe the first chunk of output, oll and omem
  * what lies beyond it; io-thread is the number of the worker.
  */
 #include "engine/client.h"
@@ -25,6 +25,7 @@
 #include "engine/call.h"
 #include "engine/engine.h"
 #include "engine/pubsub.h"
+#include "engine/tracking.h"
 #include <limits.h>
 
 /* --- one line --- */
@@ -36,10 +37,10 @@ static const struct {
     {KV_CLIENT_MULTI, 'x'},     {KV_CLIENT_CLOSE_AFTER, 'c'},
     {KV_CLIENT_CLOSE_NOW, 'A'}, {KV_CLIENT_PAUSED | KV_CLIENT_BLOCKED, 'b'},
     {KV_CLIENT_UNIX, 'U'},      {KV_CLIENT_NO_EVICT, 'e'},
-    {KV_CLIENT_NO_TOUCH, 'T'},
+    {KV_CLIENT_NO_TOUCH, 'T'},  {KV_CLIENT_TRACKING, 't'},
 };
 
-#define FLAG_TEXT_MAX (KV_ARRAY_LEN(flag_letters) + 2)
+#define FLAG_TEXT_MAX (KV_ARRAY_LEN(flag_letters) + 4) /* P, R, B and the end besides */
 
 static void flags_text(const struct kv_client *c, char out[FLAG_TEXT_MAX])
 {
@@ -50,6 +51,10 @@ static void flags_text(const struct kv_client *c, char out[FLAG_TEXT_MAX])
         if (c->flags & flag_letters[i].flag)
             out[len++] = flag_letters[i].letter;
     }
+    if (kv_tracking_flags(c) & KV_TRACKING_BROKEN)
+        out[len++] = 'R';
+    if (kv_tracking_flags(c) & KV_TRACKING_BCAST)
+        out[len++] = 'B';
     if (len == 0)
         out[len++] = 'N';
     KV_ASSERT(len < FLAG_TEXT_MAX);
@@ -107,10 +112,12 @@ static void line_add(struct kv_text *t, const struct kv_call *call, const struct
     const struct kv_command *cmd = c == call->client ? call->cmd : c->last_cmd;
     line_identity(t, c, now_ms);
     line_buffers(t, c);
-    kv_text_printf(t, " events=%s%s cmd=%s user=default redir=-1 resp=%d lib-name=%s lib-ver=%s",
+    bool tracks = kv_tracking_flags(c) & KV_TRACKING_ON;
+    kv_text_printf(t, " events=%s%s cmd=%s user=default redir=%lld resp=%d lib-name=%s lib-ver=%s",
                    c->io.interest & KV_IO_READ ? "r" : "", c->io.interest & KV_IO_WRITE ? "w" : "",
-                   cmd == NULL ? "NULL" : cmd->full_name, c->resp, text_or_empty(c->lib_name),
-                   text_or_empty(c->lib_version));
+                   cmd == NULL ? "NULL" : cmd->full_name,
+                   tracks ? (long long)c->tracking->redirect : -1ll, c->resp,
+                   text_or_empty(c->lib_name), text_or_empty(c->lib_version));
     kv_text_printf(t, " io-thread=%u tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu\n",
                    worker_index(call->engine, c), (unsigned long long)c->bytes_in,
                    (unsigned long long)c->bytes_out, (unsigned long long)c->commands);
@@ -637,8 +644,12 @@ void kv_cmd_client_no_touch(struct kv_call *call)
 void kv_cmd_client_help(struct kv_call *call)
 {
     static const char *const lines[] = {
+        "CACHING (YES|NO)",
+        "    Whether keys that the next command reads are tracked (OPTIN and OPTOUT modes).",
         "GETNAME",
         "    The name of this connection.",
+        "GETREDIR",
+        "    The client to which invalidations are redirected; 0: none, -1: no tracking.",
         "ID",
         "    The number of this connection; numbers are never used twice.",
         "INFO",
@@ -667,6 +678,11 @@ void kv_cmd_client_help(struct kv_call *call)
         "    Tell name and version of the client library.",
         "SETNAME <name>",
         "    Name this connection.",
+        "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]] [OPTIN] [OPTOUT] "
+        "[NOLOOP]",
+        "    Be told when keys change that this connection has read, or that begin so.",
+        "TRACKINGINFO",
+        "    How this connection tracks keys.",
         "UNBLOCK client-id [TIMEOUT | ERROR]",
         "    End the wait of a client in a blocking command, as by its timeout or with an error.",
         "UNPAUSE",

@@ -16,6 +16,7 @@
 #include "cmd/debug_priv.h"
 #include "engine/engine.h"
 #include "engine/snapshot.h"
+#include "engine/tracking.h"
 #include "persist/save.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -48,6 +49,7 @@ static void empty_keyspace(struct kv_call *call)
 {
     kv_snapshot_spoil(call->engine); /* without a saver there may still be one */
     struct kv_store_garbage *garbage = kv_store_flush(&call->view, UINT32_MAX);
+    kv_tracking_flushed(call->worker);
     if (garbage != NULL)
         kv_store_garbage_free(garbage);
     if (kept_of(kv_engine_options(call->engine)) != NULL)

@@ -15,6 +15,19 @@ static const struct kv_command_arg args_auth[] = {
     {.name = "password", .type = KV_ARG_STRING, .key_spec = -1},
 };
 
+static const struct kv_command_arg args_client_caching_1[] = {
+    {.name = "yes", .type = KV_ARG_PURE_TOKEN, .token = "YES", .key_spec = -1},
+    {.name = "no", .type = KV_ARG_PURE_TOKEN, .token = "NO", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_client_caching[] = {
+    {.name = "mode",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_client_caching_1,
+     .arg_count = 2},
+};
+
 static const struct kv_command_arg args_client_kill_1_2_2[] = {
     {.name = "normal", .type = KV_ARG_PURE_TOKEN, .token = "NORMAL", .key_spec = -1},
     {.name = "master", .type = KV_ARG_PURE_TOKEN, .token = "MASTER", .key_spec = -1},
@@ -518,6 +531,49 @@ static const struct kv_command_arg args_client_setname[] = {
     {.name = "connection-name", .type = KV_ARG_STRING, .key_spec = -1},
 };
 
+static const struct kv_command_arg args_client_tracking_1[] = {
+    {.name = "on", .type = KV_ARG_PURE_TOKEN, .token = "ON", .key_spec = -1},
+    {.name = "off", .type = KV_ARG_PURE_TOKEN, .token = "OFF", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_client_tracking[] = {
+    {.name = "status",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_client_tracking_1,
+     .arg_count = 2},
+    {.name = "client-id",
+     .type = KV_ARG_INTEGER,
+     .token = "REDIRECT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "prefix",
+     .type = KV_ARG_STRING,
+     .token = "PREFIX",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE | KV_ARG_MULTIPLE_TOKEN},
+    {.name = "bcast",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "BCAST",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "optin",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "OPTIN",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "optout",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "OPTOUT",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "noloop",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "NOLOOP",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
 static const struct kv_command_arg args_client_unblock_2[] = {
     {.name = "timeout", .type = KV_ARG_PURE_TOKEN, .token = "TIMEOUT", .key_spec = -1},
     {.name = "error", .type = KV_ARG_PURE_TOKEN, .token = "ERROR", .key_spec = -1},
@@ -586,8 +642,18 @@ const struct kv_command_docs kv_command_docs_connection[] = {
      .since = "2.4.0",
      .group = "connection",
      .complexity = "Depends on the subcommand"},
+    {.summary = "Says whether keys that the next command reads are tracked",
+     .since = "6.0.0",
+     .group = "connection",
+     .complexity = "O(1)",
+     .args = args_client_caching,
+     .arg_count = 1},
     {.summary = "Returns the name of the connection",
      .since = "2.6.9",
+     .group = "connection",
+     .complexity = "O(1)"},
+    {.summary = "Gives the client to which invalidations of the connection are redirected",
+     .since = "6.0.0",
      .group = "connection",
      .complexity = "O(1)"},
     {.summary = "Lists the subcommands of CLIENT",
@@ -650,6 +716,16 @@ const struct kv_command_docs kv_command_docs_connection[] = {
      .complexity = "O(1)",
      .args = args_client_setname,
      .arg_count = 1},
+    {.summary = "Has the connection told when keys that it may have cached change",
+     .since = "6.0.0",
+     .group = "connection",
+     .complexity = "O(1), or O(N) with N prefixes",
+     .args = args_client_tracking,
+     .arg_count = 7},
+    {.summary = "Tells how the connection tracks keys",
+     .since = "6.2.0",
+     .group = "connection",
+     .complexity = "O(1), or O(N) with N prefixes"},
     {.summary = "Ends the wait of a client that a blocking command has blocked",
      .since = "5.0.0",
      .group = "connection",

@@ -27,6 +27,7 @@
 #include "engine/engine.h"
 #include "engine/loading.h"
 #include "engine/snapshot.h"
+#include "engine/tracking.h"
 #include "persist/save.h"
 #include <limits.h>
 
@@ -59,6 +60,7 @@ static void flush_generic(struct kv_call *call, uint32_t db)
     }
     kv_snapshot_spoil(call->engine);
     struct kv_store_garbage *garbage = kv_store_flush(&call->view, db);
+    kv_tracking_flushed(call->worker);
     call->view.dirty++;
     if (garbage != NULL && async)
         kv_engine_background(call->engine, garbage_free, garbage);
@@ -99,6 +101,7 @@ void kv_cmd_swapdb(struct kv_call *call)
     if (a != b) {
         kv_snapshot_spoil(call->engine);
         kv_store_swap(&call->view, (uint32_t)a, (uint32_t)b);
+        kv_tracking_flushed(call->worker);
     }
     call->view.dirty++;
     kv_reply_ok(call->out);

@@ -186,6 +186,7 @@ void kv_client_free(struct kv_client *c)
     KV_ASSERT(w == kv_this_worker);
     kv_blocking_leave(c);
     kv_pubsub_forget(c);
+    kv_tracking_forget(c);
     kv_delivery_forget(c);
     kv_client_unpark(c);
     kv_commit_forget(c);
@@ -229,6 +230,7 @@ void kv_client_drop(struct kv_client *c)
     KV_ASSERT(c->worker == kv_this_worker);
     kv_client_close_soon(c);
     kv_pubsub_forget(c);
+    kv_tracking_forget(c);
     kv_tx_discard(c);
     free_input(c);
     kv_out_release(&c->out);
@@ -239,6 +241,7 @@ void kv_client_reset(struct kv_client *c)
     kv_tx_discard(c);
     kv_tx_unwatch_all(c);
     kv_pubsub_forget(c);
+    kv_tracking_end(c);
     const uint32_t cleared = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP |
                              KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_TOUCH |
                              KV_CLIENT_AUTHENTICATED;

@@ -16,6 +16,7 @@ struct kv_worker;
 struct kv_tx;
 struct kv_waiter;
 struct kv_subscriber;
+struct kv_tracking_client;
 
 enum kv_client_flags {
     KV_CLIENT_AUTHENTICATED = 1u << 0,
@@ -43,6 +44,7 @@ enum kv_client_flags {
     KV_CLIENT_UNBLOCK_ERROR = 1u << 22, /* CLIENT UNBLOCK ERROR while it waits for the log */
     KV_CLIENT_WAIT_MUTED = 1u << 23,    /* and that wait gets no reply */
     KV_CLIENT_TO_SEND = 1u << 24,       /* in the worker's list of those to send to (delivery.h) */
+    KV_CLIENT_TRACKING = 1u << 28,      /* is told of changes of what it reads (tracking.h) */
 };
 
 /* Where a connection waits while KV_CLIENT_PARKED. */
@@ -98,6 +100,7 @@ struct kv_client {
     struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
     struct kv_waiter *waiter;                    /* of a blocked client, else NULL */
     struct kv_subscriber *subscriber;            /* NULL without subscription (pubsub.h) */
+    struct kv_tracking_client *tracking;         /* NULL: neither tracker nor target (tracking.h) */
     size_t base_bytes;                           /* blocks of this structure and of its texts */
     size_t counted_bytes;                        /* in the worker's total (client_limit.h) */
     uint8_t bucket;                              /* size class there, or KV_CLIENT_BUCKET_... */
@@ -136,8 +139,8 @@ bool kv_client_set_text(struct kv_client *c, char **field, struct kv_slice text)
 void kv_client_set_no_evict(struct kv_client *c, bool on);
 
 /* Back to a fresh connection's state, but for name of library, id and address (RESET): MULTI
- * dropped, watches and subscriptions gone, RESP2, database 0, reply on, name cleared, authenticated
- * as the server demands. */
+ * dropped, watches, subscriptions and tracking gone, RESP2, database 0, reply on, name cleared,
+ * authenticated as the server demands. */
 void kv_client_reset(struct kv_client *c);
 
 /* MULTI queue length and watched keys, for CLIENT LIST (multi=-1 outside MULTI). */

@@ -161,7 +161,8 @@ static bool movable(const struct kv_client *c)
                           KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_CLOSE |
                           KV_CLIENT_READ_OFF;
     return !(c->flags & stay) && c->park == KV_PARK_NONE && c->partial == NULL &&
-           kv_out_pending(&c->out) == 0 && c->held == KV_OUTPUT_FREE && c->subscriber == NULL;
+           kv_out_pending(&c->out) == 0 && c->held == KV_OUTPUT_FREE && c->subscriber == NULL &&
+           c->tracking == NULL;
 }
 
 static void balance(struct kv_worker *w)
@@ -240,6 +241,7 @@ void kv_worker_cron(struct kv_worker *w, int64_t mono_ms)
         w->trim_ms = mono_ms + TRIM_MS;
         kv_mem_trim();
     }
+    kv_tracking_cron(w);
     if (w->load_ms == 0)
         w->load_ms = mono_ms;
     else if (mono_ms - w->load_ms >= BALANCE_MS)

@@ -16,6 +16,7 @@
 #include "engine/delivery.h"
 #include "base/number.h"
 #include "engine/pubsub.h"
+#include "engine/tracking.h"
 #include "engine/worker.h"
 
 #define PAYLOAD_REF_BYTES 1024
@@ -76,7 +77,8 @@ void kv_delivery_post(struct kv_worker *from, struct kv_worker *to, enum kv_deli
                       void *target, struct kv_payload *payload)
 {
     struct kv_delivery *d = kv_mem_alloc(sizeof(*d), KV_MEM_CLIENT_OUTPUT);
-    kv_payload_ref(payload);
+    if (KV_LIKELY(payload != NULL))
+        kv_payload_ref(payload);
     *d = (struct kv_delivery){.kind = kind, .target = target, .payload = payload};
     d->next = atomic_load_explicit(&to->mailbox.head, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&to->mailbox.head, &d->next, d,
@@ -99,11 +101,19 @@ static struct kv_delivery *take_all(struct kv_mailbox *box)
     return oldest_first;
 }
 
-static void deliver(const struct kv_delivery *d)
+static void deliver(struct kv_worker *w, const struct kv_delivery *d)
 {
     switch (d->kind) {
     case KV_DELIVER_CHANNEL:
         kv_pubsub_deliver(d->target, d->payload);
+        break;
+    case KV_DELIVER_KEYS:
+    case KV_DELIVER_KEYS_REDIRECTED:
+    case KV_DELIVER_ALL:
+    case KV_DELIVER_ALL_REDIRECTED:
+    case KV_DELIVER_BROKEN:
+    case KV_DELIVER_LOST:
+        kv_tracking_deliver(w, d);
         break;
     }
 }
@@ -115,8 +125,9 @@ void kv_delivery_drain(struct kv_worker *w)
         struct kv_delivery *next;
         for (struct kv_delivery *d = take_all(&w->mailbox); d != NULL; d = next) {
             next = d->next;
-            deliver(d);
-            kv_payload_unref(d->payload);
+            deliver(w, d);
+            if (KV_LIKELY(d->payload != NULL))
+                kv_payload_unref(d->payload);
             kv_mem_free(d, sizeof(*d), KV_MEM_CLIENT_OUTPUT);
         }
     }

@@ -58,20 +58,28 @@ char *kv_payload_write_bulk(char *to, struct kv_slice s);
 
 enum kv_delivery_kind {
     KV_DELIVER_CHANNEL, /* target: struct kv_channel_part */
+    /* target: the id of a client (tracking.h) */
+    KV_DELIVER_KEYS,            /* payload: the list of invalid keys */
+    KV_DELIVER_KEYS_REDIRECTED, /* likewise, of another client */
+    KV_DELIVER_ALL,             /* all keys are invalid; no payload */
+    KV_DELIVER_ALL_REDIRECTED,
+    KV_DELIVER_BROKEN, /* the target of its redirection has gone; no payload */
+    KV_DELIVER_LOST,   /* there was no memory for a payload: it is closed */
 };
 
 struct kv_delivery {
     struct kv_delivery *next;
     enum kv_delivery_kind kind;
     void *target;
-    struct kv_payload *payload; /* a reference */
+    struct kv_payload *payload; /* a reference, or NULL */
 };
 
 struct kv_mailbox {
     _Atomic(struct kv_delivery *) head; /* newest first */
 } KV_ALIGNED(KV_CACHE_LINE);
 
-/* Posts a payload, of which a reference is taken. `from` is the calling thread's worker. */
+/* Posts a payload (or NULL), of which a reference is taken. `from` is the calling thread's worker.
+ */
 void kv_delivery_post(struct kv_worker *from, struct kv_worker *to, enum kv_delivery_kind kind,
                       void *target, struct kv_payload *payload);
 

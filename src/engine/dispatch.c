@@ -202,6 +202,18 @@ static KV_COLD void note_reply(struct kv_client *c, const struct kv_command *cmd
     log_command(c, KV_COMMAND_LOG_REPLY, cmd, argv, argc, bytes);
 }
 
+/* What a command of a client that tracks, or gets no replies, ends with. */
+static KV_COLD void finish_special(struct kv_client *c, uint32_t special,
+                                   const struct kv_out_mark *mark)
+{
+    struct kv_call *call = &c->worker->call;
+    if (special & KV_CLIENT_TRACKING && call->client != NULL)
+        kv_tracking_ran(call);
+    const uint32_t muted = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP;
+    if (special & muted && !(call->flags & KV_CALL_IN_EXEC) && c->flags & muted)
+        kv_out_rewind(&c->out, mark);
+}
+
 void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
                 int argc, const struct kv_key *keys, int key_count, uint32_t flags)
 {
@@ -210,10 +222,10 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     prepare_call(c, cmd, argv, argc, flags);
     call->keys = keys;
     call->key_count = key_count;
-    bool muted = c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP);
+    uint32_t special = c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP | KV_CLIENT_TRACKING);
     bool may_retry = cmd->mode == KV_MODE_SHARDS;
     struct kv_out_mark mark = {0};
-    if (KV_UNLIKELY(muted || may_retry))
+    if (KV_UNLIKELY(special != 0 || may_retry))
         mark = kv_out_mark(&c->out);
     uint64_t errors = kv_stat_read(&w->stats.error_replies);
     const struct kv_chunk *tail = c->out.tail;
@@ -238,9 +250,8 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     }
     if (KV_UNLIKELY(w->blocking.ready_len != 0) && !(flags & KV_CALL_IN_EXEC))
         kv_blocking_serve(w);
-    if (KV_UNLIKELY(muted) && !(flags & KV_CALL_IN_EXEC) &&
-        c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP))
-        kv_out_rewind(&c->out, &mark);
+    if (KV_UNLIKELY(special != 0))
+        finish_special(c, special, &mark);
 }
 
 void kv_execute_nested(struct kv_client *c, const struct kv_command *cmd,
@@ -539,6 +550,7 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
     kv_release(w, hold);
     kv_commit_note(c);
     kv_tx_discard(c);
+    kv_tracking_ran_exec(c);
     return KV_DISPATCH_DONE;
 }
 

@@ -94,6 +94,7 @@ static void find_special_commands(struct kv_engine *e)
     e->cmd_quit = find_command(e, "quit");
     e->cmd_ping = find_command(e, "ping");
     const struct kv_command *client = find_command(e, "client");
+    e->cmd_client = client;
     if (client != NULL)
         e->cmd_unpause = kv_command_sub(client, KV_SLICE("unpause"));
 }
@@ -118,6 +119,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     kv_latency_monitor_init(&e->latency);
     kv_snapshot_init(&e->snapshot);
     kv_pubsub_init(e);
+    kv_tracking_init(e);
     e->background = kv_background_create();
 
     struct kv_store_options so = {.shard_count = e->shard_count,
@@ -192,6 +194,7 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_latency_monitor_release(&e->latency);
     kv_snapshot_release(&e->snapshot);
     kv_pubsub_release(e);
+    kv_tracking_release(e);
     kv_stream_release(&e->stream);
     kv_gate_release(&e->gate);
     kv_mem_free_aligned(e, sizeof(*e), KV_CACHE_LINE, KV_MEM_OTHER);
@@ -249,6 +252,7 @@ void kv_engine_apply_options(struct kv_engine *e)
                                                : o->latency_monitor_threshold_ms * 1000000);
     kv_memory_limit_apply(e);
     kv_notify_apply(e);
+    kv_tracking_apply(e);
 }
 
 struct kv_options *kv_engine_options(struct kv_engine *e)

@@ -71,6 +71,8 @@ void kv_notify(struct kv_view *view, const struct kv_key *key, enum kv_event_cla
     const struct kv_worker *w = view->owner;
     const struct kv_engine *e = w->engine;
     uint32_t wanted = e->options.notify_classes;
+    if (KV_LIKELY(wanted == 0))
+        return;
     if (!(wanted & event_class) || (kv_pubsub_channel_count(e, KV_CHANNEL_PLAIN) == 0 &&
                                     kv_pubsub_channel_count(e, KV_CHANNEL_PATTERN) == 0))
         return;
@@ -86,6 +88,7 @@ void kv_notify(struct kv_view *view, const struct kv_key *key, enum kv_event_cla
 static void on_changed(struct kv_view *view, const struct kv_key *key,
                        enum kv_event_class event_class, const char *event)
 {
+    kv_tracking_changed(view, key, event_class);
     kv_notify(view, key, event_class, event);
 }
 
@@ -110,7 +113,8 @@ void kv_notify_apply(struct kv_engine *e)
 {
     struct kv_store_hooks hooks = *kv_store_hooks(e->store);
     const uint32_t others = KV_EVENT_MISS | KV_EVENT_NEW | KV_EVENT_OVERWRITE | KV_EVENT_TYPE;
-    hooks.changed = kv_notify_wants(e, ~others) ? on_changed : NULL;
+    bool tracked = atomic_load(&e->tracking.clients) != 0;
+    hooks.changed = tracked || kv_notify_wants(e, ~others) ? on_changed : NULL;
     hooks.added = kv_notify_wants(e, KV_EVENT_NEW) ? on_added : NULL;
     hooks.replaced = kv_notify_wants(e, KV_EVENT_OVERWRITE | KV_EVENT_TYPE) ? on_replaced : NULL;
     hooks.missed = kv_notify_wants(e, KV_EVENT_MISS) ? on_missed : NULL;

@@ -70,6 +70,7 @@ void kv_options_default(struct kv_options *o)
     o->command_log[KV_COMMAND_LOG_REQUEST] = (struct kv_command_log_options){1 << 20, 128};
     o->command_log[KV_COMMAND_LOG_REPLY] = (struct kv_command_log_options){1 << 20, 128};
     o->latency_tracking = true;
+    o->tracking_table_max_keys = 1000000;
     o->active_expire = true;
     o->lfu_log_factor = 10;
     o->lfu_decay_time = 1;

@@ -103,6 +103,7 @@ struct kv_options {
     bool latency_tracking;            /* times of commands are counted in histograms */
     uint64_t busy_reply_threshold_ms; /* 5,000: a script that runs longer is busy; 0: none is */
     uint64_t script_memory_limit;     /* 1 GiB: most bytes of one interpreter; 0: any */
+    uint64_t tracking_table_max_keys; /* that are remembered for clients; 0: any number */
     uint64_t latency_monitor_threshold_ms; /* events that take so long are kept; 0: none */
     bool lazyfree_user_flush;              /* FLUSHALL without word is ASYNC */
     bool active_expire;                    /* DEBUG SET-ACTIVE-EXPIRE */

@@ -24,6 +24,7 @@
 #include "engine/script.h"
 #include "engine/snapshot.h"
 #include "engine/stream.h"
+#include "engine/tracking.h"
 #include "mem/arena.h"
 #include "net/loop.h"
 #include "proto/parse.h"
@@ -152,6 +153,8 @@ struct kv_worker {
     struct kv_client *framed;                     /* delivery.h; NULL: none */
     struct kv_out held;                           /* held back for it */
     struct kv_table subscriptions;                /* of all clients (pubsub.c) */
+    struct kv_tracking_sweep sweep;               /* of keys that nobody reads any more */
+    uint64_t told_hash, told_command;             /* tracking.c: the last key by prefix */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
 
     int64_t mono_ms;        /* monotonic time at the end of the last round; 0 before the first */
@@ -202,6 +205,7 @@ struct kv_engine {
     struct kv_defrag defrag;
     struct kv_snapshot snapshot;
     struct kv_pubsub pubsub;
+    struct kv_tracking tracking;
     _Atomic(uint64_t) next_client_id;
     atomic_uint client_total; /* connected, all workers: the maxclients check */
     atomic_bool stopping;
@@ -226,7 +230,7 @@ struct kv_engine {
     kv_stat ops_per_second, input_rate, output_rate; /* rates in 1/s and bytes/s */
     /* command for ids of special treatment, found at creation */
     const struct kv_command *cmd_multi, *cmd_exec, *cmd_discard, *cmd_watch, *cmd_reset, *cmd_quit;
-    const struct kv_command *cmd_unpause, *cmd_unwatch, *cmd_ping;
+    const struct kv_command *cmd_unpause, *cmd_unwatch, *cmd_ping, *cmd_client;
 };
 
 extern _Thread_local struct kv_worker *kv_this_worker;
