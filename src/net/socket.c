@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -72,6 +73,58 @@ enum kv_err kv_socket_listen_tcp(const char *address, uint32_t port, int backlog
     freeaddrinfo(list);
     errno = saved;
     return err;
+}
+
+static enum kv_err begin_connection(const struct addrinfo *a, int *fd_out)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, a->ai_protocol);
+    if (fd < 0)
+        return KV_ERR_IO;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) < 0 && errno != EINPROGRESS)
+        return close_and_fail(fd, KV_ERR_IO);
+    *fd_out = fd;
+    return KV_OK;
+}
+
+enum kv_err kv_socket_connect_tcp(const char *host, uint32_t port, uint32_t *next, int *fd_out)
+{
+    char service[16];
+    snprintf(service, sizeof(service), "%u", port);
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *list;
+    if (getaddrinfo(host, service, &hints, &list) != 0)
+        return KV_ERR_NOTFOUND;
+    enum kv_err err = KV_ERR_NOTFOUND;
+    uint32_t number = 0;
+    for (struct addrinfo *a = list; a != NULL && err != KV_OK; a = a->ai_next, number++)
+        if (number >= *next)
+            err = begin_connection(a, fd_out);
+    *next = number;
+    freeaddrinfo(list);
+    return err == KV_OK ? KV_OK : KV_ERR_NOTFOUND;
+}
+
+enum kv_err kv_socket_connected(int fd)
+{
+    int error = 0;
+    socklen_t len = sizeof(error);
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+        return KV_ERR_IO;
+    errno = error;
+    return error == 0 ? KV_OK : KV_ERR_IO;
+}
+
+enum kv_err kv_socket_wait(int fd, bool write, int timeout_ms, bool *readable, bool *writable)
+{
+    struct pollfd p = {.fd = fd, .events = (short)(POLLIN | (write ? POLLOUT : 0))};
+    int n = poll(&p, 1, timeout_ms);
+    if (n < 0 && errno != EINTR)
+        return KV_ERR_IO;
+    bool over = n > 0 && p.revents & (POLLERR | POLLHUP | POLLNVAL);
+    *readable = n > 0 && (over || p.revents & POLLIN);
+    *writable = n > 0 && write && (over || p.revents & POLLOUT);
+    return *readable || *writable ? KV_OK : KV_ERR_AGAIN;
 }
 
 enum kv_err kv_socket_listen_unix(const char *path, uint32_t permissions, int backlog, int *fd_out)

@@ -21,6 +21,21 @@ enum kv_err kv_socket_listen_unix(const char *path, uint32_t permissions, int ba
 /* Accepts one connection. KV_ERR_AGAIN: none is waiting. KV_ERR_LIMIT: out of descriptors. */
 enum kv_err kv_socket_accept(int listen_fd, int *fd_out) KV_MUST_CHECK;
 
+/* Begins to connect to a host (an address or a name) and port, to the first of its addresses for
+ * which that can be begun at number *next or behind it, and moves *next on: 0 at first, then again
+ * for the next address when the connection was not made (kv_socket_connected). KV_ERR_NOTFOUND: no
+ * such host, or no address is left; resolving a name may take seconds. */
+enum kv_err kv_socket_connect_tcp(const char *host, uint32_t port, uint32_t *next,
+                                  int *fd_out) KV_MUST_CHECK;
+
+/* A socket that has become writable: KV_OK when the connection was made, else KV_ERR_IO. */
+enum kv_err kv_socket_connected(int fd) KV_MUST_CHECK;
+
+/* For threads that may wait: until the socket is readable or (`write`) writable, at most
+ * timeout_ms. KV_ERR_AGAIN: neither. An error or the end of the stream counts as both. */
+enum kv_err kv_socket_wait(int fd, bool write, int timeout_ms, bool *readable,
+                           bool *writable) KV_MUST_CHECK;
+
 /* No delay, and keepalive probes after `keepalive_seconds` (0: none). Failures are ignored: they
  * cost speed, not correctness. */
 void kv_socket_tune(int fd, uint32_t keepalive_seconds);

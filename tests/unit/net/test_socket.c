@@ -86,6 +86,50 @@ START_TEST(a_connection_is_accepted_and_named)
 }
 END_TEST
 
+static enum kv_err wait_for_connection(int fd)
+{
+    bool readable, writable;
+    enum kv_err err;
+    while ((err = kv_socket_wait(fd, true, 1000, &readable, &writable)) == KV_ERR_AGAIN)
+        ;
+    ck_assert_int_eq(err, KV_OK);
+    ck_assert(writable);
+    return kv_socket_connected(fd);
+}
+
+START_TEST(a_connection_is_made_without_blocking)
+{
+    uint32_t port, next = 0;
+    int fd = -1, listener = listen_local(&port);
+    bool readable, writable;
+    ck_assert_int_eq(kv_socket_connect_tcp("127.0.0.1", port, &next, &fd), KV_OK);
+    ck_assert_uint_eq(next, 1);
+    ck_assert(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    ck_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    ck_assert_int_eq(wait_for_connection(fd), KV_OK);
+    ck_assert_int_eq(kv_socket_wait(fd, false, 1, &readable, &writable), KV_ERR_AGAIN);
+    int server = accept_one(listener);
+    ck_assert_int_eq((int)write(server, "hello", 5), 5);
+    ck_assert_int_eq(kv_socket_wait(fd, false, 10000, &readable, &writable), KV_OK);
+    ck_assert(readable);
+    ck_assert(!writable);
+    read_all(fd, "hello");
+    int other = -1;
+    ck_assert_int_eq(kv_socket_connect_tcp("127.0.0.1", port, &next, &other), KV_ERR_NOTFOUND);
+    close(fd);
+    close(server);
+    close(listener);
+    next = 0;
+    ck_assert_int_eq(kv_socket_connect_tcp("127.0.0.1", port, &next, &fd), KV_OK);
+    ck_assert_int_eq(wait_for_connection(fd), KV_ERR_IO);
+    ck_assert_int_eq(errno, ECONNREFUSED);
+    close(fd);
+    next = 0;
+    ck_assert_int_eq(kv_socket_connect_tcp("no.such.host.invalid", port, &next, &fd),
+                     KV_ERR_NOTFOUND);
+}
+END_TEST
+
 START_TEST(descriptors_do_not_block_and_are_not_inherited)
 {
     uint32_t port;
@@ -268,6 +312,7 @@ int main(void)
     kv_mem_init();
     unit_begin(&u, "socket");
     unit_add(&u, a_connection_is_accepted_and_named);
+    unit_add(&u, a_connection_is_made_without_blocking);
     unit_add(&u, descriptors_do_not_block_and_are_not_inherited);
     unit_add(&u, reading_tells_nothing_from_the_end);
     unit_add(&u, parts_are_filled_in_order);
