@@ -99,7 +99,6 @@ def check_key(where, key):
     for name, value in begin.items():
         demand(type(value) is (str if name == "keyword" else int), where, f"{name} is no position")
     demand(begin.get("index", 1) >= 1, where, "index 0 is the command's name")
-    demand("function" not in key or "keyword" in begin, where, "only a keyword has a function")
     demand(begin.get("from", 1) != 0, where, "a search for a keyword starts behind the name")
     demand(set(find) in ({"range"}, {"keynum"}), where, "find is range or keynum")
     numbers = next(iter(find.values()))
@@ -156,6 +155,9 @@ def check_command(where, command):
            "a member is looked for ahead in a batch")
     for key in keys:
         check_key(where, key)
+        # The engine finds the only key at a fixed place without asking.
+        demand("function" not in key or "keyword" in key["begin"] or len(keys) > 1, where,
+               "a function beside a place is for one of several specifications")
     if "arguments" in command:
         check_arguments(where, command["arguments"], len(keys))
 

@@ -22,7 +22,8 @@
  *
  * A specification may be unknown to clients (SORT's, whose STORE may stand anywhere and whose
  * patterns name keys only with the values). A function then finds its key, or nobody does. So it is
- * with a keyword that may come several times, of which the last one counts (GEORADIUS' STORE).
+ * with a keyword that may come several times, of which the last one counts (GEORADIUS' STORE), and
+ * with a place that holds no key when the keys come elsewhere (MIGRATE's, before KEYS).
  *
  * Rejected: such a function for every command (as flexible, but then ACL rules, cluster routing and
  * clients could not be told where keys are); keeping positions as bits of one word (an
@@ -83,10 +84,10 @@ const struct kv_command *kv_command_sub(const struct kv_command *cmd, struct kv_
  * ignores the last argument and one from the end the first: nothing would follow or precede it. */
 static int first_argument(const struct kv_keyspec *spec, const struct kv_slice *argv, int argc)
 {
-    if (spec->begin == KV_BEGIN_INDEX)
-        return spec->begin_index;
     if (spec->find_key != NULL)
         return spec->find_key(argv, argc);
+    if (spec->begin == KV_BEGIN_INDEX)
+        return spec->begin_index;
     if (spec->begin == KV_BEGIN_UNKNOWN)
         return 0;
     KV_DASSERT(spec->begin == KV_BEGIN_KEYWORD);

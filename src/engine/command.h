@@ -89,8 +89,8 @@ struct kv_keyspec {
     /* RANGE: last (relative to begin, negative from the end), step, limit.
      * KEYNUM: index of the number, first key (both relative to begin), step. */
     int16_t a, b, c;
-    kv_cmd_key_fn find_key; /* UNKNOWN, or NULL: its keys cannot be told from the line. KEYWORD:
-                               instead of the search, or NULL */
+    kv_cmd_key_fn find_key; /* UNKNOWN, or NULL: its keys cannot be told from the line. KEYWORD,
+                               INDEX (of several specifications): instead of it, or NULL */
     const char *notes;      /* or NULL */
 };
 

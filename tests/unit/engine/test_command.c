@@ -176,6 +176,33 @@ START_TEST(searches_a_keyword_from_the_end)
 }
 END_TEST
 
+static int key_unless_empty(const struct kv_slice *argv, int argc)
+{
+    return argc > 1 && argv[1].len == 1 && argv[1].ptr[0] == '-' ? 0 : 1;
+}
+
+START_TEST(asks_a_function_whether_there_is_a_key_at_a_place)
+{
+    static const struct kv_keyspec spec[] = {{.flags = KV_KEY_RW,
+                                              .begin = KV_BEGIN_INDEX,
+                                              .begin_index = 1,
+                                              .find = KV_FIND_RANGE,
+                                              .b = 1,
+                                              .find_key = key_unless_empty},
+                                             {.flags = KV_KEY_RW,
+                                              .begin = KV_BEGIN_KEYWORD,
+                                              .begin_index = -2,
+                                              .begin_keyword = "KEYS",
+                                              .find = KV_FIND_RANGE,
+                                              .a = -1,
+                                              .b = 1}};
+    check_keys(spec, 2, "move k", "1");
+    check_keys(spec, 2, "move - keys a b", "3 4");
+    check_keys(spec, 2, "move - x", "");
+    check_keys(spec, 2, "move k keys a", "1 3");
+}
+END_TEST
+
 static int third_word(const struct kv_slice *argv, int argc)
 {
     return argc > 3 && kv_slice_is(argv[2], "to") ? 3 : 0;
@@ -343,6 +370,7 @@ int main(void)
     unit_add(&u, refuses_bad_numbers_of_keys);
     unit_add(&u, searches_a_keyword_from_the_front);
     unit_add(&u, searches_a_keyword_from_the_end);
+    unit_add(&u, asks_a_function_whether_there_is_a_key_at_a_place);
     unit_add(&u, asks_a_function_for_a_key_that_no_specification_finds);
     unit_add(&u, a_line_may_need_the_gate_where_its_command_does_not);
     unit_add(&u, leaves_out_what_is_not_a_key);
