@@ -314,6 +314,13 @@ static bool holds_needed(const struct kv_worker *w, const struct kv_waiter *wt)
     return true;
 }
 
+/* An errand holds one of the waiter's keys (engine/errand.h). */
+static bool holds_up(const struct kv_worker *w, const struct kv_waiter *wt)
+{
+    const struct kv_errands *all = &w->engine->errands;
+    return KV_UNLIKELY(all->held != NULL) && kv_errands_hold(all, wt->keys, wt->key_count);
+}
+
 /* Runs the waiter's command upon a key; false: it could not be served. */
 static bool serve_waiter(struct kv_worker *w, struct kv_waiter *wt, const struct kv_key *ready)
 {
@@ -402,7 +409,7 @@ static bool try_waiter(struct kv_worker *w, struct kv_waiter *wt, const struct k
         return true;
     if (atomic_load(&wt->retrying))
         return false;
-    if (!holds_needed(w, wt)) {
+    if (!holds_needed(w, wt) || holds_up(w, wt)) {
         tell_to_retry(wt);
         return false;
     }
@@ -637,7 +644,7 @@ void kv_blocking_retry(struct kv_client *c)
     /* Claimed by somebody just now: if in vain, nobody but us comes back to it. */
     if (!atomic_load(&wt->retrying) || atomic_load(&wt->state) == CANCELLED)
         return;
-    if (KV_UNLIKELY(kv_engine_paused(w->engine, kv_clock_wall_ms()))) {
+    if (KV_UNLIKELY(kv_engine_paused(w->engine, kv_clock_wall_ms())) || holds_up(w, wt)) {
         kv_pause_client(c);
         return;
     }

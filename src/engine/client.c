@@ -185,6 +185,7 @@ void kv_client_free(struct kv_client *c)
     struct kv_worker *w = c->worker;
     KV_ASSERT(w == kv_this_worker);
     kv_blocking_leave(c);
+    kv_errand_leave(c);
     kv_pubsub_forget(c);
     kv_tracking_forget(c);
     kv_delivery_forget(c);

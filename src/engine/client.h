@@ -15,6 +15,7 @@
 struct kv_worker;
 struct kv_tx;
 struct kv_waiter;
+struct kv_errand;
 struct kv_subscriber;
 struct kv_tracking_client;
 
@@ -31,16 +32,17 @@ enum kv_client_flags {
     KV_CLIENT_NO_TOUCH = 1u << 9,
     KV_CLIENT_UNIX = 1u << 10,          /* came over the unix socket */
     KV_CLIENT_PARKED = 1u << 11,        /* waits for a shard, the gate or space; in a queue */
-    KV_CLIENT_PAUSED = 1u << 12,        /* waits for the end of CLIENT PAUSE */
+    KV_CLIENT_PAUSED = 1u << 12,        /* waits for the end of CLIENT PAUSE, or a held key */
     KV_CLIENT_WRITE_WAIT = 1u << 13,    /* the socket takes no more: waits for writability */
     KV_CLIENT_VIRTUAL = 1u << 14,       /* no socket: fed and read by the library's user */
     KV_CLIENT_READ_OFF = 1u << 15,      /* read interest taken back while suspended */
     KV_CLIENT_QUEUED_CLOSE = 1u << 17,  /* in the worker's list of connections to close */
     KV_CLIENT_APPLY = 1u << 19,         /* applies a change stream: nothing is due for it */
     KV_CLIENT_RESUMING = 1u << 18,      /* in the worker's list of those to run again */
-    KV_CLIENT_STAND_IN = 1u << 21,      /* no client: waits at the gate for engine/alone.h */
-    KV_CLIENT_BLOCKED = 1u << 20,       /* waits for a key: has a waiter (engine/blocking.h); or for
-                                           the log: has none (engine/commit.h) */
+    KV_CLIENT_STAND_IN = 1u << 21,      /* no client: waits for engine/alone.h or errand.h */
+    KV_CLIENT_BLOCKED = 1u << 20,       /* waits for a key: has a waiter (engine/blocking.h); for
+                                           an errand: has that (engine/errand.h); or for the log:
+                                           has neither (engine/commit.h) */
     KV_CLIENT_UNBLOCK_ERROR = 1u << 22, /* CLIENT UNBLOCK ERROR while it waits for the log */
     KV_CLIENT_WAIT_MUTED = 1u << 23,    /* and that wait gets no reply */
     KV_CLIENT_TO_SEND = 1u << 24,       /* in the worker's list of those to send to (delivery.h) */
@@ -99,6 +101,7 @@ struct kv_client {
 
     struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
     struct kv_waiter *waiter;                    /* of a blocked client, else NULL */
+    struct kv_errand *errand;                    /* that it waits for, else NULL (errand.h) */
     struct kv_subscriber *subscriber;            /* NULL without subscription (pubsub.h) */
     struct kv_tracking_client *tracking;         /* NULL: neither tracker nor target (tracking.h) */
     size_t base_bytes;                           /* blocks of this structure and of its texts */

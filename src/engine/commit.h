@@ -118,7 +118,7 @@ void kv_commit_denial(const struct kv_engine *e, char text[KV_DENIAL_TEXT]);
 
 KV_INLINE bool kv_commit_waits(const struct kv_client *c)
 {
-    return c->flags & KV_CLIENT_BLOCKED && c->waiter == NULL;
+    return c->flags & KV_CLIENT_BLOCKED && c->waiter == NULL && c->errand == NULL;
 }
 
 #endif

@@ -125,8 +125,8 @@ int kv_worker_timeout_ms(struct kv_worker *w, int64_t mono_ms)
         wait = KV_MIN(wait, w->commit.next_ms - mono_ms);
     if (kv_defrag_pending(w))
         wait = KV_MIN(wait, (int64_t)kv_defrag_wait_ms(w));
-    if (w->paused.first != NULL)
-        wait = KV_MIN(wait, KV_MAX(e->pause_until_ms - now_ms, (int64_t)1));
+    if (w->paused.first != NULL && w->client_paused)
+        wait = KV_MIN(wait, KV_MAX(e->client_pause_until_ms - now_ms, (int64_t)1));
     return (int)KV_MAX(wait, (int64_t)0);
 }
 

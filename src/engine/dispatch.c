@@ -92,7 +92,7 @@ static uint32_t view_flags(const struct kv_client *c)
 {
     const struct kv_engine *e = c->worker->engine;
     uint32_t flags = c->flags & KV_CLIENT_NO_TOUCH ? KV_VIEW_NO_TOUCH : 0;
-    if (KV_UNLIKELY(e->pause_until_ms != 0 && c->worker->now_ms < e->pause_until_ms))
+    if (KV_UNLIKELY(e->pause_until_ms != 0) && kv_engine_paused(e, c->worker->now_ms))
         flags |= KV_VIEW_NO_EXPIRE;
     return flags;
 }
@@ -390,20 +390,55 @@ static const struct kv_command *resolve(struct kv_client *c, const struct kv_req
     return cmd;
 }
 
-/* --- CLIENT PAUSE --- */
+/* --- CLIENT PAUSE, and keys that errands hold --- */
 
 bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms)
 {
-    return e->pause_until_ms != 0 && now_ms < e->pause_until_ms;
+    return e->client_pause_until_ms != 0 && now_ms < e->client_pause_until_ms;
 }
 
-static KV_COLD bool pause_applies(struct kv_client *c, const struct kv_command *cmd)
+/* Whether an errand holds a key that the command may write to. A command that may write to any key
+ * waits for all errands. */
+static bool is_held(struct kv_worker *w, const struct kv_command *cmd, const struct kv_slice *argv,
+                    int argc)
+{
+    struct kv_key key, *keys = NULL;
+    int count;
+    const uint32_t any = KV_CMD_PUBSUB | KV_CMD_READONLY;
+    if (cmd->flags & KV_CMD_MAY_REPLICATE && !(cmd->flags & any))
+        return true; /* a script */
+    if (!(cmd->flags & KV_CMD_WRITE))
+        return false;
+    if (cmd->mode != KV_MODE_KEYS || cmd->flags & KV_CMD_TOUCHES_ARBITRARY_KEYS)
+        return true;
+    return kv_resolve_keys(w, cmd, argv, argc, &key, &keys, &count) == KV_OK &&
+           kv_errands_hold(&w->engine->errands, keys, count);
+}
+
+static bool hold_applies(struct kv_client *c, const struct kv_command *cmd,
+                         const struct kv_request *r)
+{
+    struct kv_worker *w = c->worker;
+    if (cmd != w->engine->cmd_exec)
+        return is_held(w, cmd, r->argv, r->argc);
+    for (uint32_t i = 0; c->flags & KV_CLIENT_MULTI && i < c->tx->queue_len; i++) {
+        const struct kv_queued *q = &c->tx->queue[i];
+        if (is_held(w, q->cmd, q->argv, q->argc))
+            return true;
+    }
+    return false;
+}
+
+static KV_COLD bool pause_applies(struct kv_client *c, const struct kv_command *cmd,
+                                  const struct kv_request *r)
 {
     struct kv_engine *e = c->worker->engine;
+    if (e->errands.held != NULL && hold_applies(c, cmd, r))
+        return true;
     if (!kv_engine_paused(e, kv_clock_wall_ms()) || cmd == e->cmd_unpause ||
         (c->flags & KV_CLIENT_APPLY && kv_engine_loading(e)))
         return false;
-    if (e->pause_all)
+    if (e->client_pause_all)
         return true;
     if (cmd == e->cmd_exec)
         return c->flags & KV_CLIENT_MULTI && c->tx->writes;
@@ -417,6 +452,7 @@ void kv_pause_client(struct kv_client *c)
         kv_gate_cancel(w, c);
     c->park = KV_PARK_NONE;
     c->flags |= KV_CLIENT_PAUSED;
+    w->client_paused |= kv_engine_paused(w->engine, kv_clock_wall_ms());
     kv_waitlist_append(&w->paused, c);
 }
 
@@ -787,7 +823,7 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
             refuse_restricted(c, cmd);
         } else if (queues(c, cmd)) {
             queue_command(c, cmd, r);
-        } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd)) {
+        } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd, r)) {
             kv_pause_client(c);
             result = KV_DISPATCH_PARKED;
         } else if (cmd == w->engine->cmd_exec && c->flags & KV_CLIENT_MULTI) {

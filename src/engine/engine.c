@@ -121,6 +121,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     kv_pubsub_init(e);
     kv_tracking_init(e);
     e->background = kv_background_create();
+    kv_errands_init(&e->errands);
 
     struct kv_store_options so = {.shard_count = e->shard_count,
                                   .database_count = options->databases};
@@ -162,6 +163,7 @@ static void end_connections(struct kv_engine *e)
         unlink(e->options.unixsocket);
     /* All threads have ended: nothing needs a lock any more. Clients go first, since the end of one
      * may post messages to any worker. */
+    kv_errands_stop(&e->errands);
     e->multi = false;
     for (uint32_t i = 0; i < e->worker_count; i++)
         kv_worker_clear(e->workers[i]);
@@ -180,6 +182,7 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_mem_free(e->workers, e->worker_count * sizeof(*e->workers), KV_MEM_OTHER);
     kv_defrag_release(e);
     kv_background_destroy(e->background);
+    kv_errands_release(&e->errands);
     for (uint32_t i = 0; i <= e->shard_count; i++)
         kv_mutex_release(&e->locks[i].wait_mutex);
     kv_mem_free_aligned(e->locks, (e->shard_count + 1) * sizeof(*e->locks), KV_CACHE_LINE,
@@ -453,20 +456,26 @@ void kv_engine_pause(struct kv_engine *e, int64_t until_ms, bool all)
 {
     /* A second pause never makes the first one shorter or weaker while it lasts. */
     if (kv_engine_paused(e, kv_clock_wall_ms())) {
-        e->pause_until_ms = KV_MAX(e->pause_until_ms, until_ms);
-        e->pause_all |= all;
-        return;
+        until_ms = KV_MAX(e->client_pause_until_ms, until_ms);
+        all |= e->client_pause_all;
     }
-    e->pause_until_ms = until_ms;
-    e->pause_all = all;
+    e->client_pause_until_ms = until_ms;
+    e->client_pause_all = all;
+    kv_engine_update_pause(e);
 }
 
 void kv_engine_unpause(struct kv_engine *e)
 {
-    e->pause_until_ms = 0;
-    e->pause_all = false;
+    e->client_pause_until_ms = 0;
+    e->client_pause_all = false;
+    kv_engine_update_pause(e);
     for (uint32_t i = 0; i < e->worker_count; i++)
         kv_loop_wake(e->workers[i]->loop);
+}
+
+void kv_engine_update_pause(struct kv_engine *e)
+{
+    e->pause_until_ms = e->errands.held != NULL ? INT64_MAX : e->client_pause_until_ms;
 }
 
 void kv_engine_background(struct kv_engine *e, void (*fn)(void *arg), void *arg)

@@ -28,6 +28,7 @@ enum kv_message_kind {
     KV_MSG_SNAPSHOT_WALK,  /* a snapshot began: walk over the home shards */
     KV_MSG_SNAPSHOT_FLUSH, /* all have walked: hand over the buffer */
     KV_MSG_ALONE,          /* the job in `pointer` is to run behind the gate */
+    KV_MSG_ERRAND,         /* the errand in `pointer` is back from its thread */
     KV_MSG_PURGE,          /* give unused memory back (MEMORY PURGE) */
     KV_MSG_DURABLE,        /* the log has come to an offset that the worker watches */
     KV_MSG_LOG_FAILED,     /* what waits for the log will never be durable */

@@ -75,7 +75,7 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
     struct kv_parse_limits limits = limits_of(c);
     bool batches = (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
                                 KV_CLIENT_REPLY_SKIP_NEXT)) == KV_CLIENT_AUTHENTICATED &&
-                   !kv_engine_paused(e, w->now_ms) &&
+                   !kv_engine_holds_up(e, w->now_ms) &&
                    (!kv_commit_denies(e) || c->flags & KV_CLIENT_APPLY) &&
                    !kv_pubsub_restricts(c) && !w->serving;
     uint32_t max = KV_MIN(e->options.lookahead, (uint32_t)KV_LOOKAHEAD_MAX);
@@ -341,7 +341,10 @@ void kv_client_process(struct kv_client *c)
         return;
     }
     if (KV_UNLIKELY(c->flags & KV_CLIENT_STAND_IN)) {
-        kv_alone_resume(c);
+        if (c == c->worker->stand_in)
+            kv_alone_resume(c);
+        else
+            kv_errand_resume(c);
         return;
     }
     char *in = c->in;

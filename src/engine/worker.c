@@ -68,6 +68,7 @@ void kv_worker_clear(struct kv_worker *w)
     kv_worker_release_orphans(w);
     KV_ASSERT(w->orphan_len == 0);
     kv_blocking_release(w);
+    kv_errand_clear(w);
     kv_alone_release(w);
     kv_this_worker = before;
 }
@@ -184,6 +185,18 @@ static void resume_list(struct kv_worker *w, struct kv_waitlist *list)
     }
 }
 
+/* Those that CLIENT PAUSE or held keys keep waiting look again when either is over. */
+static void resume_paused(struct kv_worker *w)
+{
+    struct kv_engine *e = w->engine;
+    bool over = w->client_paused && !kv_engine_paused(e, w->now_ms);
+    if (!over && w->held_epoch == e->errands.held_epoch && kv_engine_holds_up(e, w->now_ms))
+        return;
+    w->client_paused = false;
+    w->held_epoch = e->errands.held_epoch;
+    resume_list(w, &w->paused);
+}
+
 /* Runs those that were to be resumed; what they cause (parking again) waits for the next round. */
 static void run_resumed(struct kv_worker *w)
 {
@@ -240,6 +253,9 @@ static void handle_message(struct kv_worker *w, const struct kv_message *m)
         break;
     case KV_MSG_ALONE:
         kv_alone_on_message(w, m->pointer);
+        break;
+    case KV_MSG_ERRAND:
+        kv_errand_on_back(w, m->pointer);
         break;
     case KV_MSG_PURGE:
         kv_mem_purge();
@@ -338,8 +354,8 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     kv_stat_add(&w->stats.loops, 1);
     take_limits(w);
     kv_worker_drain(w);
-    if (KV_UNLIKELY(w->paused.first != NULL && !kv_engine_paused(e, w->now_ms)))
-        resume_list(w, &w->paused);
+    if (KV_UNLIKELY(w->paused.first != NULL))
+        resume_paused(w);
     bool phase = w->gate_phase;
     if (KV_UNLIKELY(w->resume_first != NULL))
         run_resumed(w);

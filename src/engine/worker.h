@@ -14,6 +14,7 @@
 #include "engine/defrag.h"
 #include "engine/delivery.h"
 #include "engine/engine.h"
+#include "engine/errand.h"
 #include "engine/gate.h"
 #include "engine/inbox.h"
 #include "engine/latency.h"
@@ -142,11 +143,14 @@ struct kv_worker {
     struct kv_client *shard_waiters;   /* parked at shards (park_next, park_prev) */
     struct kv_waitlist gate_waiters;   /* parked at the gate; under its mutex */
     struct kv_waitlist stream_waiters; /* parked for space in the change stream */
-    struct kv_waitlist paused;         /* waiting for the end of CLIENT PAUSE */
+    struct kv_waitlist paused;         /* waiting for the end of CLIENT PAUSE, or held keys */
     struct kv_watch **orphans;         /* watches to end whose shards were busy; owned */
     uint32_t orphan_len, orphan_capacity;
-    struct kv_blocking blocking;                  /* clients that wait for keys */
-    struct kv_worker_commit commit;               /* output that waits for the log */
+    struct kv_blocking blocking;    /* clients that wait for keys */
+    struct kv_worker_commit commit; /* output that waits for the log */
+    struct kv_errand *errands;      /* of its clients, newest first (errand.h) */
+    uint32_t held_epoch;            /* kv_errands.held_epoch at which it resumed `paused` last */
+    bool client_paused; /* somebody in `paused` waits for the end of CLIENT PAUSE, perhaps */
     struct kv_client *resume_first, *resume_last; /* to be run again this round */
     struct kv_client *sending, *sending_last;     /* got deliveries that were not sent yet */
     size_t sending_bytes;                         /* of deliveries since they were sent */
@@ -217,11 +221,14 @@ struct kv_engine {
     struct kv_script_state script;
     void *scripts; /* interpreters, not ours; NULL: no script has run */
     void (*scripts_destroy)(void *scripts);
+    struct kv_errands errands;
     struct kv_memory_limit limit; /* maxmemory */
     int64_t start_wall_ms;
-    /* CLIENT PAUSE: written behind a world stop */
-    int64_t pause_until_ms; /* 0: none */
-    bool pause_all;
+    /* Times at which commands wait: written behind a world stop. */
+    int64_t pause_until_ms;        /* until then commands are looked at; 0: not at all. That of
+                                      CLIENT PAUSE, or for ever while errands hold keys */
+    int64_t client_pause_until_ms; /* CLIENT PAUSE */
+    bool client_pause_all;         /* it holds up all commands, not only writes */
     /* rates, written by worker 0's periodic work */
     uint64_t rate_samples[16][3];
     uint32_t rate_next;
@@ -383,9 +390,16 @@ bool kv_park_at_shard(struct kv_client *c, uint32_t shard);
 bool kv_wait_for_room(struct kv_client *c, size_t input_bytes, uint32_t commands);
 /* False: what a snapshot has saved waits for its taker beyond the limit, and so does the client. */
 bool kv_wait_for_snapshot(struct kv_client *c);
-bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms);
+bool kv_engine_paused(const struct kv_engine *e, int64_t now_ms); /* by CLIENT PAUSE */
+void kv_engine_update_pause(struct kv_engine *e); /* what it depends on has changed, likewise */
 
-/* The client goes on when the pause is over. */
+/* Some commands have to wait, and each is to be looked at. */
+KV_INLINE bool kv_engine_holds_up(const struct kv_engine *e, int64_t now_ms)
+{
+    return KV_UNLIKELY(e->pause_until_ms != 0) && now_ms < e->pause_until_ms;
+}
+
+/* The client goes on when the pause is over, or keys are let go: then it looks again. */
 void kv_pause_client(struct kv_client *c);
 
 /* call.c */

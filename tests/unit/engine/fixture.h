@@ -22,7 +22,7 @@ static void engine_setup(void)
     options.shards = 64;
 }
 
-static void start(uint32_t threads)
+KV_UNUSED static void start(uint32_t threads)
 {
     options.threads = threads;
     engine = kv_engine_create(&options, &tiny_table);
