@@ -79,6 +79,69 @@ static const struct kv_command_arg args_keys[] = {
     {.name = "pattern", .type = KV_ARG_PATTERN, .key_spec = -1},
 };
 
+static const struct kv_command_arg args_migrate_3[] = {
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
+    {.name = "empty-string", .type = KV_ARG_PURE_TOKEN, .token = "\"\"", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_migrate_8_2[] = {
+    {.name = "username", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "password", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_migrate_8[] = {
+    {.name = "auth",
+     .type = KV_ARG_STRING,
+     .token = "AUTH",
+     .display = "password",
+     .since = "4.0.7",
+     .key_spec = -1},
+    {.name = "auth2",
+     .type = KV_ARG_BLOCK,
+     .token = "AUTH2",
+     .since = "6.0.0",
+     .key_spec = -1,
+     .args = args_migrate_8_2,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_migrate[] = {
+    {.name = "host", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "port", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key-selector",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .args = args_migrate_3,
+     .arg_count = 2},
+    {.name = "destination-db", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "timeout", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "copy",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "COPY",
+     .since = "3.0.0",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "replace",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "REPLACE",
+     .since = "3.0.0",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "authentication",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_migrate_8,
+     .arg_count = 2},
+    {.name = "keys",
+     .type = KV_ARG_KEY,
+     .token = "KEYS",
+     .display = "key",
+     .since = "3.0.6",
+     .key_spec = 1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
 static const struct kv_command_arg args_move[] = {
     {.name = "key", .type = KV_ARG_KEY, .key_spec = 0},
     {.name = "db", .type = KV_ARG_INTEGER, .key_spec = -1},
@@ -374,6 +437,13 @@ const struct kv_command_docs kv_command_docs_generic[] = {
      .complexity = "O(N) where N is the number of keys in the database",
      .args = args_keys,
      .arg_count = 1},
+    {.summary = "Moves keys to another server",
+     .since = "2.6.0",
+     .group = "generic",
+     .complexity = "O(N) where N is the size of the values: they are dumped here, restored by the "
+                   "target and deleted here",
+     .args = args_migrate,
+     .arg_count = 9},
     {.summary = "Moves a key to another database",
      .since = "1.0.0",
      .group = "generic",

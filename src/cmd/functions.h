@@ -168,6 +168,7 @@ void kv_cmd_memory_purge(struct kv_call *call);
 void kv_cmd_memory_stats(struct kv_call *call);
 void kv_cmd_memory_usage(struct kv_call *call);
 void kv_cmd_mget(struct kv_call *call);
+void kv_cmd_migrate(struct kv_call *call);
 void kv_cmd_move(struct kv_call *call);
 void kv_cmd_mset(struct kv_call *call);
 void kv_cmd_msetex(struct kv_call *call);
@@ -321,6 +322,8 @@ void kv_cmd_zunionstore(struct kv_call *call);
 bool kv_sort_alone(const struct kv_slice *argv, int argc);
 int kv_geo_store_key(const struct kv_slice *argv, int argc);
 int kv_geo_storedist_key(const struct kv_slice *argv, int argc);
+int kv_migrate_key(const struct kv_slice *argv, int argc);
+int kv_migrate_keys(const struct kv_slice *argv, int argc);
 int kv_sort_destination(const struct kv_slice *argv, int argc);
 
 #endif
