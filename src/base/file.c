@@ -245,6 +245,15 @@ enum kv_err kv_file_rename(const char *from, const char *to)
     return kv_file_sync_folder(to);
 }
 
+enum kv_err kv_file_rename_new(const char *from, const char *to)
+{
+    if (fault(KV_FILE_RENAME))
+        return KV_ERR_IO;
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) != 0)
+        return errno == EEXIST ? KV_ERR_EXISTS : KV_ERR_IO;
+    return kv_file_sync_folder(to);
+}
+
 enum kv_err kv_file_truncate(int fd, uint64_t len)
 {
     if (fault(KV_FILE_TRUNCATE))

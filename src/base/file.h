@@ -42,6 +42,10 @@ enum kv_err kv_file_sync_folder(const char *path) KV_MUST_CHECK;
  * step the new name is visible already. [rename, sync] */
 enum kv_err kv_file_rename(const char *from, const char *to) KV_MUST_CHECK;
 
+/* The same for a file or folder whose new name is free. KV_ERR_EXISTS: it is not, and nothing has
+ * changed. [rename, sync] */
+enum kv_err kv_file_rename_new(const char *from, const char *to) KV_MUST_CHECK;
+
 /* Cuts a file off behind `len` bytes. [truncate] */
 enum kv_err kv_file_truncate(int fd, uint64_t len) KV_MUST_CHECK;
 

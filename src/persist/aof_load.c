@@ -304,7 +304,9 @@ static enum kv_err load_preamble(struct loading *l, int fd, uint64_t *end)
     kv_log(KV_LOG_NOTICE, "Reading RDB base file on AOF loading...");
     kv_rdb_reader_init_fd(&r, fd);
     r.checksums = true;
-    load.progress_bytes = PROGRESS_BYTES;
+    load.progress = source->progress;
+    load.arg = source->arg;
+    load.progress_bytes = source->progress != NULL ? PROGRESS_BYTES : 0;
     enum kv_err err = source->spread != NULL
                           ? kv_spread_load(source->spread, &r, &load, source->progress, source->arg)
                           : kv_rdb_load(&r, &view, &load);

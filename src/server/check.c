@@ -20,6 +20,7 @@
 #include "persist/journal.h"
 #include "persist/manifest.h"
 #include "persist/rdb_file.h"
+#include "server/convert.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -333,7 +334,7 @@ static bool check_log(const char *folder, const char *name, const struct options
     return whole;
 }
 
-static bool is_manifest(const char *name, size_t *stem)
+bool kv_check_is_manifest(const char *name, size_t *stem)
 {
     static const char suffix[] = ".manifest";
     size_t len = strlen(name);
@@ -341,21 +342,28 @@ static bool is_manifest(const char *name, size_t *stem)
     return len >= sizeof(suffix) && strcmp(name + *stem, suffix) == 0;
 }
 
-static bool check_manifest(const char *path, size_t stem, const struct options *o)
+bool kv_check_split_manifest(const char *path, char folder[PATH_MAX], char name[KV_MANIFEST_NAME])
 {
-    char folder[PATH_MAX], name[KV_MANIFEST_NAME];
+    size_t stem;
+    if (!kv_check_is_manifest(path, &stem))
+        return false;
     const char *slash = strrchr(path, '/');
     const char *base = slash != NULL ? slash + 1 : path;
-    int len = snprintf(name, sizeof(name), "%.*s", (int)(stem - (size_t)(base - path)), base);
-    int folder_len = slash == NULL ? snprintf(folder, sizeof(folder), ".")
+    int len = snprintf(name, KV_MANIFEST_NAME, "%.*s", (int)(stem - (size_t)(base - path)), base);
+    int folder_len = slash == NULL ? snprintf(folder, PATH_MAX, ".")
                      : slash == path
-                         ? snprintf(folder, sizeof(folder), "/")
-                         : snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-    if (len >= (int)sizeof(name) || folder_len >= (int)sizeof(folder)) {
-        printf("%s: %s\n", path, strerror(ENAMETOOLONG));
-        return false;
-    }
-    return check_log(folder, name, o);
+                         ? snprintf(folder, PATH_MAX, "/")
+                         : snprintf(folder, PATH_MAX, "%.*s", (int)(slash - path), path);
+    return len < KV_MANIFEST_NAME && folder_len < PATH_MAX;
+}
+
+static bool check_manifest(const char *path, const struct options *o)
+{
+    char folder[PATH_MAX], name[KV_MANIFEST_NAME];
+    if (kv_check_split_manifest(path, folder, name))
+        return check_log(folder, name, o);
+    printf("%s: %s\n", path, strerror(ENAMETOOLONG));
+    return false;
 }
 
 /* The manifests of a folder. */
@@ -371,11 +379,11 @@ static bool check_folder(const char *folder, const struct options *o)
     }
     for (struct dirent *e; (e = readdir(d)) != NULL;) {
         char path[PATH_MAX];
-        if (!is_manifest(e->d_name, &stem) ||
+        if (!kv_check_is_manifest(e->d_name, &stem) ||
             !kv_manifest_path(path, sizeof(path), folder, e->d_name, ""))
             continue;
         found++;
-        if (!check_manifest(path, stem + strlen(folder) + 1, o))
+        if (!check_manifest(path, o))
             whole = false;
     }
     closedir(d);
@@ -390,8 +398,33 @@ static bool check_path(const char *path, const struct options *o)
     size_t stem;
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return check_folder(path, o);
-    return is_manifest(path, &stem) ? check_manifest(path, stem, o)
-                                    : check_file(path, path, true, o);
+    if (kv_check_is_manifest(path, &stem))
+        return check_manifest(path, o);
+    return check_file(path, path, true, o);
+}
+
+static int usage(FILE *to, int status)
+{
+    fputs("Usage: kvik-check [--fix] [--yes] FILE|DIR ...\n"
+          "       kvik-check --to-rdb NEWFILE FILE|DIR\n"
+          "       kvik-check --to-aof NEWDIR FILE|DIR\n"
+          "       FILE: an RDB file, an append-only file, or the manifest of a log\n"
+          "       DIR: the folder of a log\n"
+          "       --fix: write back what a log lacks and its journal has, cut off what is\n"
+          "              not whole at its end; after asking\n"
+          "       --yes: do not ask\n"
+          "       --to-rdb: write the data of FILE or DIR into a new RDB file\n"
+          "       --to-aof: write them into the new folder of a log\n"
+          "       --help: this text\n",
+          to);
+    return status;
+}
+
+static enum kv_convert_form convert_form(const char *word)
+{
+    if (strcmp(word, "--to-rdb") == 0)
+        return KV_CONVERT_TO_RDB;
+    return strcmp(word, "--to-aof") == 0 ? KV_CONVERT_TO_AOF : KV_CONVERT_NONE;
 }
 
 int kv_check_main(int argc, char *const *argv)
@@ -399,26 +432,22 @@ int kv_check_main(int argc, char *const *argv)
     struct options o = {0};
     int paths = 0;
     bool whole = true;
+    if (argc == 4 && convert_form(argv[1]) != KV_CONVERT_NONE)
+        return kv_convert(convert_form(argv[1]), argv[2], argv[3]);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return usage(stdout, 0);
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--fix") == 0)
             o.fix = true;
         else if (strcmp(argv[i], "--yes") == 0)
             o.yes = true;
         else if (argv[i][0] == '-' && argv[i][1] != '\0')
-            paths = -argc;
+            return usage(stderr, 2);
         else
             paths++;
     }
-    if (paths <= 0) {
-        fputs("Usage: kvik-check [--fix] [--yes] FILE|DIR ...\n"
-              "       FILE: an RDB file, an append-only file, or the manifest of a log\n"
-              "       DIR: the folder of a log\n"
-              "       --fix: write back what a log lacks and its journal has, cut off what is\n"
-              "              not whole at its end; after asking\n"
-              "       --yes: do not ask\n",
-              stderr);
-        return 2;
-    }
+    if (paths == 0)
+        return usage(stderr, 2);
     for (int i = 1; i < argc; i++)
         if (argv[i][0] != '-' && !check_path(argv[i], &o))
             whole = false;

@@ -94,6 +94,24 @@ START_TEST(a_failure_leaves_everything_as_it_was)
 }
 END_TEST
 
+START_TEST(a_new_name_is_taken_only_when_it_is_free)
+{
+    char from[PATH_MAX];
+    snprintf(from, sizeof(from), "%s/from", folder);
+    ck_assert_int_eq(kv_file_replace(from, KV_SLICE("new"), 0644), KV_OK);
+    ck_assert_int_eq(kv_file_replace(path, KV_SLICE("old"), 0644), KV_OK);
+    ck_assert_int_eq(kv_file_rename_new(from, path), KV_ERR_EXISTS);
+    check_content("old");
+    ck_assert_int_eq(files_in_folder(), 2);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(kv_file_rename_new(from, path), KV_OK);
+    check_content("new");
+    ck_assert_int_eq(kv_file_rename_new(from, path), KV_ERR_IO);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(files_in_folder(), 1);
+}
+END_TEST
+
 static void *write_slowly(void *arg)
 {
     static char bytes[1 << 20];
@@ -196,6 +214,7 @@ int main(void)
     unit_add(&u, a_file_is_made_and_replaced);
     unit_add(&u, a_bare_name_is_in_the_working_folder);
     unit_add(&u, a_failure_leaves_everything_as_it_was);
+    unit_add(&u, a_new_name_is_taken_only_when_it_is_free);
     unit_add(&u, short_writes_go_on);
     unit_add(&u, bytes_are_written_and_read_at_an_offset);
     unit_add(&u, an_injected_fault_comes_at_its_call);
