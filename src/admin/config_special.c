@@ -304,15 +304,11 @@ bool kv_check_title(struct kv_config_value *v, struct kv_reason *reason)
     return true;
 }
 
-/* Bits of shutdown-on-*: save, nosave, now, force. */
+/* Bits of shutdown-on-*, enum kv_shutdown_on. */
 bool kv_check_shutdown(struct kv_config_value *v, struct kv_reason *reason)
 {
-    if ((v->number & 3) == 3) {
+    if (v->number & KV_SHUTDOWN_SAVE && v->number & KV_SHUTDOWN_NOSAVE) {
         kv_reason_set(reason, "shutdown options SAVE and NOSAVE can't be used simultaneously");
-        return false;
-    }
-    if (v->number & 1) {
-        kv_reason_set(reason, "saving at shutdown is not supported by this version of Kvik");
         return false;
     }
     return true;

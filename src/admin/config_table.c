@@ -147,9 +147,9 @@ const struct kv_directive kv_directives[] = {
     ENUM("enable-module-command", NULL, "no", local_names, FIXED),
     INT("shutdown-timeout", NULL, "10", 0, MAX_INT),
     ROW(KV_DIR_BITS, "shutdown-on-sigint", NULL, "default", .names = shutdowns,
-        .check = kv_check_shutdown, HANDLED),
+        .check = kv_check_shutdown, BUILT(shutdown_on_sigint)),
     ROW(KV_DIR_BITS, "shutdown-on-sigterm", NULL, "default", .names = shutdowns,
-        .check = kv_check_shutdown, HANDLED),
+        .check = kv_check_shutdown, BUILT(shutdown_on_sigterm)),
 
     /* security */
     TEXT("requirepass", NULL, "", BUILT(requirepass)),

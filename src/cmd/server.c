@@ -7,9 +7,9 @@
  * background thread. A flush counts as one change and always goes to the change stream, also of an
  * empty database, because who reads the stream may hold keys that are due here.
  *
- * SHUTDOWN has no reply: the connection ends with the server. There is no save to wait for, hence
- * no shutdown is ever in progress for ABORT, and SAVE is refused, since it cannot be honoured,
- * unless FORCE says that the failure does not matter.
+ * SHUTDOWN has no reply: the connection ends with the server. It saves while everything stands and
+ * waits for nobody, hence no shutdown is ever in progress for ABORT. FORCE ends although saving has
+ * failed.
  *
  * LOLWUT draws a maze of two strokes, different each time, and ends with the version.
  *

@@ -256,6 +256,8 @@ void kv_engine_apply_options(struct kv_engine *e)
     kv_memory_limit_apply(e);
     kv_notify_apply(e);
     kv_tracking_apply(e);
+    if (e->hooks.options != NULL)
+        e->hooks.options(e, e->hooks.arg);
 }
 
 struct kv_options *kv_engine_options(struct kv_engine *e)

@@ -56,7 +56,8 @@ const struct kv_command *kv_engine_command_or_sub(const struct kv_engine *e, str
 /* Periodic work that folders above add: called on worker 0 about `hz` times a second, and hooks for
  * events. Set before kv_engine_run. */
 struct kv_engine_hooks {
-    void (*cron)(struct kv_engine *e, void *arg); /* every 1000 / hz ms, worker 0 */
+    void (*cron)(struct kv_engine *e, void *arg);    /* every 1000 / hz ms, worker 0 */
+    void (*options)(struct kv_engine *e, void *arg); /* they have changed; NULL: nobody asks */
     void *arg;
 };
 void kv_engine_set_hooks(struct kv_engine *e, const struct kv_engine_hooks *hooks);

@@ -64,6 +64,15 @@ struct kv_loading;
 struct kv_rewriter;
 struct kv_saver;
 
+/* What a signal that ends the server asks for. Without KV_SHUTDOWN_SAVE and _NOSAVE it saves when
+ * there are save points. */
+enum kv_shutdown_on {
+    KV_SHUTDOWN_SAVE = 1,
+    KV_SHUTDOWN_NOSAVE = 2,
+    KV_SHUTDOWN_NOW = 4,   /* waits for no replica; there is none */
+    KV_SHUTDOWN_FORCE = 8, /* ends although it could not save */
+};
+
 struct kv_options {
     /* fixed after the start */
     uint32_t threads;              /* workers, 1 and up; `auto` is resolved by admin/config */
@@ -144,6 +153,7 @@ struct kv_options {
     struct kv_aof *aof; /* persist/aof.h; NULL in library use; not ours */
     /* snapshots: persist/save.h */
     bool stop_writes_on_save_error;
+    uint32_t shutdown_on_sigterm, shutdown_on_sigint; /* enum kv_shutdown_on, or'ed; 0: default */
     uint64_t snapshot_memory_limit; /* bytes that may wait to be written, 0: any */
     struct kv_save_point save_points[KV_SAVE_POINTS_MAX];
     uint32_t save_point_count;

@@ -40,22 +40,47 @@
 #include <time.h>
 #include <unistd.h>
 
-/* SIGTERM or SIGINT, with save points set: the keyspace is saved before the end. [alone] */
+/* What the server is to do on a signal: bits of enum kv_shutdown_on, save or not decided. */
+static uint32_t wish_on(struct kv_engine *e, int number)
+{
+    const struct kv_options *o = kv_engine_options(e);
+    uint32_t wish = number == SIGINT ? o->shutdown_on_sigint : o->shutdown_on_sigterm;
+    if (!(wish & KV_SHUTDOWN_NOSAVE) && o->save_point_count != 0)
+        wish |= KV_SHUTDOWN_SAVE;
+    return wish;
+}
+
+static bool saves_on(struct kv_engine *e, int number)
+{
+    return wish_on(e, number) & KV_SHUTDOWN_SAVE;
+}
+
+static int end_signal; /* that is being obeyed; worker 0's */
+
+/* SIGTERM or SIGINT that may want the keyspace saved before the end. [alone] */
 static void end_by_signal(void *arg)
 {
     struct kv_engine *e = arg;
-    struct kv_saver *s = kv_engine_options(e)->saver;
+    uint32_t wish = wish_on(e, end_signal);
     struct kv_store_stats stats = {0};
     struct kv_view view = {
         .store = kv_engine_store(e), .stats = &stats, .now_ms = kv_clock_wall_ms()};
-    enum kv_err err = kv_saver_save(s, &view);
-    if (err == KV_OK) {
+    if (!(wish & KV_SHUTDOWN_SAVE) || kv_saver_save(kv_engine_options(e)->saver, &view) == KV_OK ||
+        wish & KV_SHUTDOWN_FORCE) {
         kv_engine_stop(e);
         return;
     }
     kv_log(KV_LOG_WARNING, "Errors trying to shut down the server, check the logs for more "
                            "information.");
     kv_signals_refuse();
+}
+
+/* A signal ends the engine at once, unless something is to be saved. Nothing is while it loads. */
+static void on_options(struct kv_engine *e, void *arg)
+{
+    (void)arg;
+    bool loading = kv_engine_loading(e);
+    kv_signals_defer(!loading && saves_on(e, SIGTERM), !loading && saves_on(e, SIGINT));
 }
 
 static void on_cron(struct kv_engine *e, void *arg)
@@ -67,8 +92,9 @@ static void on_cron(struct kv_engine *e, void *arg)
         return; /* there is nothing to save yet, and a signal ends the server at once */
     kv_saver_cron(s);
     kv_rewriter_cron(kv_engine_options(e)->rewriter);
-    kv_signals_defer(kv_saver_has_points(s));
-    if (!kv_signals_take())
+    on_options(e, NULL);
+    int number = kv_signals_take();
+    if (number == 0)
         return;
     if (kv_saver_going_on(s)) {
         /* The one in the background would be late: it is given up, and we look again. */
@@ -76,6 +102,7 @@ static void on_cron(struct kv_engine *e, void *arg)
         kv_signals_again();
         return;
     }
+    end_signal = number;
     kv_engine_run_alone(e, end_by_signal, e);
 }
 
@@ -136,6 +163,7 @@ static enum kv_err open_sockets(struct kv_engine *e)
 static void on_ready(void *arg)
 {
     struct serving *s = arg;
+    kv_signals_defer(saves_on(s->engine, SIGTERM), saves_on(s->engine, SIGINT));
     log_ready(s->engine);
     kv_start_notify(s->config);
 }
@@ -153,7 +181,7 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
 {
     struct kv_engine *e = kv_engine_create(o, &kv_command_table);
     struct kv_aof *log = kv_aof_create(e);
-    const struct kv_engine_hooks hooks = {.cron = on_cron};
+    const struct kv_engine_hooks hooks = {.cron = on_cron, .options = on_options};
     struct kv_saver *saver = kv_saver_create(e);
     struct kv_rewriter *rewriter = kv_rewriter_create(e, log, saver);
     kv_engine_options(e)->saver = saver;

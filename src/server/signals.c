@@ -25,9 +25,9 @@
 #include <unistd.h>
 
 static _Atomic(struct kv_engine *) engine;
-static atomic_bool asked;        /* a signal has asked for the end */
-static atomic_bool deferred;     /* somebody asks kv_signals_take now and then */
-static atomic_bool taken;        /* and has been told */
+static atomic_int asked;      /* the signal that has asked for the end; 0: none */
+static atomic_bool defers[2]; /* for SIGTERM, SIGINT somebody asks kv_signals_take now and then */
+static atomic_bool taken;     /* and has been told */
 static const char *pidfile_path; /* written before the handlers exist */
 
 /* Appends decimal digits; no library call is needed. */
@@ -66,7 +66,7 @@ static void log_line(const char *what)
 static void on_end(int number)
 {
     int error = errno;
-    if (atomic_exchange(&asked, true) && number == SIGINT) {
+    if (atomic_exchange(&asked, number) != 0 && number == SIGINT) {
         log_line("You insist... exiting now.");
         if (pidfile_path[0] != '\0')
             unlink(pidfile_path);
@@ -75,19 +75,22 @@ static void on_end(int number)
     log_line(number == SIGINT ? "Received SIGINT scheduling shutdown..."
                               : "Received SIGTERM scheduling shutdown...");
     struct kv_engine *e = atomic_load(&engine);
-    if (e != NULL && !atomic_load(&deferred))
+    if (e != NULL && !atomic_load(&defers[number == SIGINT]))
         kv_engine_stop(e);
     errno = error;
 }
 
-void kv_signals_defer(bool defer)
+void kv_signals_defer(bool on_sigterm, bool on_sigint)
 {
-    atomic_store(&deferred, defer);
+    atomic_store(&defers[0], on_sigterm);
+    atomic_store(&defers[1], on_sigint);
 }
 
-bool kv_signals_take(void)
+/* Also one that came when it was not deferred: then the engine stops already. */
+int kv_signals_take(void)
 {
-    return atomic_load(&deferred) && atomic_load(&asked) && !atomic_exchange(&taken, true);
+    int number = atomic_load(&asked);
+    return number != 0 && !atomic_exchange(&taken, true) ? number : 0;
 }
 
 void kv_signals_again(void)
@@ -97,8 +100,8 @@ void kv_signals_again(void)
 
 void kv_signals_refuse(void)
 {
-    atomic_store(&asked, false);
     atomic_store(&taken, false);
+    atomic_store(&asked, 0);
 }
 
 static void set_handler(int number, void (*fn)(int))

@@ -9,11 +9,11 @@
  * valid. Main thread, once. */
 void kv_signals_init(struct kv_engine *e, const char *pidfile);
 
-/* While deferred, SIGTERM and SIGINT do not stop the engine themselves: kv_signals_take tells once
- * that one has come, to somebody who saves first and then calls kv_engine_stop, or
- * kv_signals_refuse to go on. Any thread. */
-void kv_signals_defer(bool defer);
-bool kv_signals_take(void);
+/* While deferred, SIGTERM or SIGINT does not stop the engine itself: kv_signals_take tells once
+ * that one has come, and which (else 0), to somebody who saves first and then calls kv_engine_stop,
+ * or kv_signals_refuse to go on. Any thread. */
+void kv_signals_defer(bool on_sigterm, bool on_sigint);
+int kv_signals_take(void);
 void kv_signals_refuse(void);
 void kv_signals_again(void); /* kv_signals_take tells once more */
 

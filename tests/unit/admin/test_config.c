@@ -250,7 +250,6 @@ START_TEST(bad_values_are_explained)
     load_fails("client-output-buffer-limit normal 1 2 x", "Error in hard, soft or soft_seconds");
     load_fails("save 1", "Invalid save parameters");
     load_fails("notify-keyspace-events Q", "Invalid event class character");
-    load_fails("shutdown-on-sigint save", "saving at shutdown is not supported");
     load_fails("shutdown-on-sigint save nosave", "can't be used simultaneously");
     load_fails("threads 0", "argument must be 'auto' or between 1 and");
     load_fails("shards 3", "argument must be a power of two");
