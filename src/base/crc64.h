@@ -5,6 +5,7 @@
 #define KV_BASE_CRC64_H
 
 #include "base/compiler.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,5 +16,17 @@ uint64_t kv_crc64(uint64_t crc, const void *bytes, size_t len);
  * in the second. So parts can be summed apart, and a part that was changed be corrected: sums of
  * equally long runs differ as the sum of their difference does. */
 uint64_t kv_crc64_combine(uint64_t first, uint64_t second, uint64_t second_len);
+
+/* Ways to the same sum, which kv_crc64 chooses from by what the processor has and by the length. */
+enum kv_crc64_way {
+    KV_CRC64_TABLES,     /* anywhere: eight bytes a step through tables */
+    KV_CRC64_FOLDS,      /* PCLMULQDQ: 64 bytes a step */
+    KV_CRC64_WIDE_FOLDS, /* VPCLMULQDQ with AVX2: 128 bytes a step */
+    KV_CRC64_WAY_COUNT
+};
+
+/* kv_crc64 in one of the ways, for tests and measurements. False: this processor lacks it. */
+bool kv_crc64_by(enum kv_crc64_way way, uint64_t crc, const void *bytes, size_t len,
+                 uint64_t *sum) KV_MUST_CHECK;
 
 #endif
