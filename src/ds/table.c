@@ -61,6 +61,10 @@
 
 #define SCAN_BUCKETS 1024u /* a scan's allowance beyond `count` */
 #define RANDOM_TRIES 128
+#define ITEM_BYTES 48    /* behind an item's first byte, where most end */
+#define AHEAD_GROUPS 3u  /* from now, the group whose buckets are requested; items of the next one \
+                          */
+#define AHEAD_BUCKETS 3u /* of a group, at most */
 
 static_assert(sizeof(struct kv_table_bucket) == KV_CACHE_LINE, "a bucket is a cache line");
 static_assert(KV_TABLE_DEPTH_MAX < KV_CACHE_LINE, "a depth fits the low bits of an address");
@@ -358,6 +362,14 @@ static void prefetch_items(const struct kv_table_bucket *b)
 {
     for (unsigned i = 0; i < KV_TABLE_SLOTS; i++)
         KV_PREFETCH(kv_table_slot_item(b->slot[i]));
+}
+
+/* What a visitor reads of an item that is copied: the line in which it begins, and the next one
+ * when it goes on there. */
+KV_INLINE void prefetch_whole(const void *item)
+{
+    KV_PREFETCH(item);
+    KV_PREFETCH((const char *)item + ITEM_BYTES);
 }
 
 /* Notes in each slot the half it goes to; returns how many go to the upper one. */
@@ -708,19 +720,44 @@ static void scan_bucket(struct scan *s, const struct kv_table_bucket *b, uint64_
     }
 }
 
-/* Visits the items of a chunk in one segment: its home buckets, and on while they overflow. */
-static void scan_group(struct scan *s, uint64_t word, uint64_t chunk, bool filter)
+/* The items of a chunk in one segment. */
+struct group {
+    uint64_t word, chunk;
+    uint64_t begin, end;         /* positions */
+    uint32_t bucket, home_count; /* the first home bucket; how many there are */
+};
+
+/* The one to which a position belongs. */
+KV_INLINE struct group group_at(const struct kv_table *t, uint64_t position)
 {
-    const struct kv_table_bucket *buckets = kv_table_word_buckets(word);
-    uint32_t bucket_count = kv_table_word_count(word);
+    uint64_t chunk = position >> (KV_TABLE_DEPTH_MAX + LOW_BITS);
+    uint64_t directory_bits = position >> LOW_BITS & (DIRECTORY_END - 1);
+    uint64_t word = t->directory[directory_bits >> (KV_TABLE_DEPTH_MAX - t->depth)];
+    uint64_t span = DIRECTORY_END >> word_depth(word);
+    uint64_t begin = (chunk << KV_TABLE_DEPTH_MAX) + (directory_bits & ~(span - 1));
     uint32_t bucket = kv_table_home(word, chunk << LOW_BITS);
     uint32_t last = kv_table_home(word, ((chunk + 1) << LOW_BITS) - 1);
-    uint32_t home_count = last - bucket + 1;
+    return (struct group){
+        .word = word,
+        .chunk = chunk,
+        .begin = begin << LOW_BITS,
+        .end = (begin + span) << LOW_BITS, /* carries into the chunk */
+        .bucket = bucket,
+        .home_count = last - bucket + 1,
+    };
+}
+
+/* Visits the items of a group: in its home buckets, and on while they overflow. */
+static void scan_group(struct scan *s, const struct group *g, bool filter)
+{
+    const struct kv_table_bucket *buckets = kv_table_word_buckets(g->word);
+    uint32_t bucket_count = kv_table_word_count(g->word);
+    uint32_t bucket = g->bucket;
     for (uint32_t step = 1; step <= bucket_count; step++) {
         const struct kv_table_bucket *b = &buckets[bucket];
-        scan_bucket(s, b, chunk, filter);
+        scan_bucket(s, b, g->chunk, filter);
         s->looked++;
-        if (step >= home_count && !kv_table_bucket_full(b))
+        if (step >= g->home_count && !kv_table_bucket_full(b))
             return;
         if (++bucket == bucket_count)
             bucket = 0;
@@ -735,21 +772,48 @@ uint64_t kv_table_scan(const struct kv_table *t, uint64_t position, uint64_t cou
     if (t->directory == NULL || position >= KV_TABLE_POSITION_END)
         return KV_TABLE_POSITION_END;
     do {
-        uint64_t chunk = position >> (KV_TABLE_DEPTH_MAX + LOW_BITS);
-        uint64_t directory_bits = position >> LOW_BITS & (DIRECTORY_END - 1);
-        uint64_t word = t->directory[directory_bits >> (KV_TABLE_DEPTH_MAX - t->depth)];
-        uint64_t span = DIRECTORY_END >> word_depth(word);
-        uint64_t group_begin = directory_bits & ~(span - 1);
-        uint64_t group_position = (chunk << KV_TABLE_DEPTH_MAX | group_begin) << LOW_BITS;
+        struct group g = group_at(t, position);
         s.from = position;
         /* A cursor within a group: the segment has merged since, or the client made it up. */
-        scan_group(&s, word, chunk, position != group_position);
-        position = (chunk << KV_TABLE_DEPTH_MAX) + group_begin + span; /* carries into the chunk */
-        position <<= LOW_BITS;
+        scan_group(&s, &g, position != g.begin);
+        position = g.end;
     } while (s.visited < count && s.looked < count + SCAN_BUCKETS &&
              position < KV_TABLE_POSITION_END);
     KV_DASSERT(position <= KV_TABLE_POSITION_END);
     return position;
+}
+
+/* What lies in the home buckets of a group, whose lines are here already. */
+static void prefetch_group(const struct group *g)
+{
+    const struct kv_table_bucket *b = kv_table_word_buckets(g->word) + g->bucket;
+    for (uint32_t left = KV_MIN(g->home_count, AHEAD_BUCKETS); left > 0; left--, b++) {
+        for (unsigned i = 0; i < KV_TABLE_SLOTS && b->slot[i] != 0; i++) {
+            if (b->slot[i] >> (64 - KV_TABLE_CHUNK_BITS) == g->chunk)
+                prefetch_whole(kv_table_slot_item(b->slot[i]));
+        }
+    }
+}
+
+void kv_table_scan_ahead(const struct kv_table *t, uint64_t position)
+{
+    for (unsigned ahead = 0; ahead <= AHEAD_GROUPS; ahead++) {
+        if (t->directory == NULL || position >= KV_TABLE_POSITION_END)
+            return;
+        struct group g = group_at(t, position);
+        const struct kv_table_bucket *b = kv_table_word_buckets(g.word) + g.bucket;
+        if (ahead == 1)
+            prefetch_group(&g);
+        for (uint32_t i = 0; ahead == AHEAD_GROUPS && i < KV_MIN(g.home_count, AHEAD_BUCKETS); i++)
+            KV_PREFETCH(&b[i]);
+        position = g.end;
+    }
+}
+
+static void prefetch_bucket(const struct kv_table_bucket *b)
+{
+    for (unsigned i = 0; i < KV_TABLE_SLOTS && b->slot[i] != 0; i++)
+        prefetch_whole(kv_table_slot_item(b->slot[i]));
 }
 
 void kv_table_each(const struct kv_table *t, void (*visit)(void *item, void *arg), void *arg)
@@ -762,15 +826,18 @@ void kv_table_each(const struct kv_table *t, void (*visit)(void *item, void *arg
         uint64_t word = t->directory[index];
         const struct kv_table_bucket *buckets = kv_table_word_buckets(word);
         uint32_t bucket_count = kv_table_word_count(word);
-        prefetch_items(&buckets[0]);
+        size_t next = index + index_span(t, word_depth(word));
+        prefetch_bucket(&buckets[0]);
+        if (next < end)
+            KV_PREFETCH(kv_table_word_buckets(t->directory[next]));
         for (uint32_t bucket = 0; bucket < bucket_count; bucket++) {
             if (bucket + 1 < bucket_count)
-                prefetch_items(&buckets[bucket + 1]);
+                prefetch_bucket(&buckets[bucket + 1]);
             const uint64_t *slot = buckets[bucket].slot;
             for (unsigned i = 0; i < KV_TABLE_SLOTS && slot[i] != 0; i++)
                 visit(kv_table_slot_item(slot[i]), arg);
         }
-        index += index_span(t, word_depth(word));
+        index = next;
     }
 }
 

@@ -199,6 +199,12 @@ void kv_table_remove(struct kv_table *t, uint64_t hash, const void *item);
 uint64_t kv_table_scan(const struct kv_table *t, uint64_t position, uint64_t count,
                        void (*visit)(void *item, void *arg), void *arg);
 
+/* Requests from memory what a scan from `position` on will meet behind its first group: the items
+ * of the next one, and the buckets of one further away, of which the items are requested when the
+ * scan has come nearer. For a walk that calls it before each group that it scans (count 1), so that
+ * it hardly waits for memory. Costs about as much as looking at the group again. */
+void kv_table_scan_ahead(const struct kv_table *t, uint64_t position);
+
 /* Visits all items; the visitor must not change the table but may free items when the table is
  * released right afterwards. */
 void kv_table_each(const struct kv_table *t, void (*visit)(void *item, void *arg), void *arg);

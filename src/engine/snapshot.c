@@ -131,6 +131,7 @@ static void put_own(struct kv_worker *w)
         kv_snapshot_free(b);
         return;
     }
+    atomic_fetch_add_explicit(&s->keys_done, b->keys, memory_order_relaxed);
     kv_snapshot_count(s, (int64_t)held_bytes(b));
     kv_snapshot_put(s, &s->entries, b, b);
 }
@@ -156,7 +157,6 @@ static void save_entry(struct kv_view *v, uint32_t db, const struct kv_entry *e)
         return;
     }
     b->keys++;
-    atomic_fetch_add_explicit(&s->keys_done, 1, memory_order_relaxed);
     if (kv_snapshot_buffer_full(b) || b->string != NULL)
         put_own(w);
 }

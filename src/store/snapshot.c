@@ -23,7 +23,6 @@
 #include "store/sliced.h"
 #include "store/store_priv.h"
 
-#define GROUP_ENTRIES 16u /* visited between two looks at the clock */
 #define EPOCHS 256u
 
 static bool epoch_used(const struct kv_store *s, unsigned epoch)
@@ -129,7 +128,8 @@ static bool step(struct visit *x, struct kv_shard *shard, struct kv_snapshot_pos
     struct kv_database *database = shard_database(shard, p->db);
     if (database != NULL) {
         x->view->db = p->db;
-        p->table = kv_table_scan(&database->table, p->table, GROUP_ENTRIES, visit, x);
+        kv_table_scan_ahead(&database->table, p->table);
+        p->table = kv_table_scan(&database->table, p->table, 1, visit, x);
     }
     if (database == NULL || p->table == KV_TABLE_POSITION_END)
         *p = (struct kv_snapshot_position){.db = p->db + 1};

@@ -119,6 +119,7 @@ START_TEST(an_empty_table_costs_nothing)
     ck_assert_uint_eq(kv_table_memory(&table), 0);
     ck_assert_ptr_null(kv_table_find(&table, 7, number_same, &one));
     ck_assert_ptr_null(kv_table_random(&table, &random));
+    kv_table_scan_ahead(&table, 0);
     ck_assert(kv_table_scan(&table, 0, 10, never_visit, NULL) == KV_TABLE_POSITION_END);
     ck_assert_int_eq(kv_table_insert(&table, 7, &one), KV_OK);
     ck_assert_uint_eq(kv_table_memory(&table), 64 + 16);
@@ -196,6 +197,7 @@ START_TEST(a_scan_call_visits_about_what_was_asked)
     uint64_t calls = 0, visited = 0;
     for (uint64_t position = 0; position < KV_TABLE_POSITION_END; calls++) {
         uint64_t before = visited;
+        kv_table_scan_ahead(&table, position); /* changes nothing, wherever it is called */
         position = kv_table_scan(&table, position, 10, count_visit, &visited);
         ck_assert_uint_lt(visited - before, 10 + 60);
     }
@@ -211,6 +213,8 @@ START_TEST(a_scan_call_visits_about_what_was_asked)
         expected += kv_table_position(numbers[i].hash) >= UINT64_C(0x12345678901);
     ck_assert_uint_eq(visited, expected);
     ck_assert(kv_table_scan(&table, UINT64_MAX, 1, count_visit, &visited) == KV_TABLE_POSITION_END);
+    kv_table_scan_ahead(&table, UINT64_MAX);
+    kv_table_check(&table);
     empty();
 }
 END_TEST
