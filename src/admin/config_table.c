@@ -242,14 +242,14 @@ const struct kv_directive kv_directives[] = {
         BUILT(aof_load_corrupt_tail_max_size)),
     BOOL("aof-use-rdb-preamble", NULL, "yes", BUILT(aof_use_rdb_preamble)),
     BOOL("aof-timestamp-enabled", NULL, "no", BUILT(aof_timestamp_enabled)),
-    BOOL("aof-rewrite-incremental-fsync", NULL, "yes"),
+    BOOL("aof-rewrite-incremental-fsync", NULL, "yes", BUILT(aof_incremental_sync)),
     INT("key-load-delay", NULL, "0", 0, MAX_INT, BUILT(key_load_delay_us), .flags = KV_DIR_HIDDEN),
     BOOL("aof-disable-auto-gc", NULL, "no", BUILT(aof_disable_auto_gc), .flags = KV_DIR_HIDDEN),
     BOOL("stop-writes-on-bgsave-error", NULL, "yes", BUILT(stop_writes_on_save_error)),
     BOOL("rdbcompression", NULL, "yes", BUILT(rdb_compression)),
     BOOL("rdbchecksum", NULL, "yes", BUILT(rdb_checksum), FIXED),
     BOOL("rdb-del-sync-files", NULL, "no"),
-    BOOL("rdb-save-incremental-fsync", NULL, "yes"),
+    BOOL("rdb-save-incremental-fsync", NULL, "yes", BUILT(rdb_incremental_sync)),
     ENUM("sanitize-dump-payload", NULL, "no", sanitizes),
 
     /* replication */

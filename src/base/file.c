@@ -210,6 +210,19 @@ enum kv_err kv_file_sync(int fd)
     return rc == 0 ? KV_OK : KV_ERR_IO;
 }
 
+enum kv_err kv_file_sync_step(int fd, uint64_t offset, uint64_t bytes)
+{
+    const unsigned whole =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    KV_ASSERT(bytes > 0);
+    if (fault(KV_FILE_SYNC))
+        return KV_ERR_IO;
+    int rc = sync_file_range(fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+    if (rc == 0 && offset >= bytes)
+        rc = sync_file_range(fd, (off_t)(offset - bytes), (off_t)bytes, whole);
+    return rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT) ? KV_ERR_IO : KV_OK;
+}
+
 enum kv_err kv_file_sync_folder(const char *path)
 {
     char folder[PATH_MAX];

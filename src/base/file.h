@@ -35,6 +35,12 @@ enum kv_err kv_file_read_at(int fd, void *bytes, size_t len, uint64_t offset) KV
 /* Makes the content of a file durable, and its length. [sync] */
 enum kv_err kv_file_sync(int fd) KV_MUST_CHECK;
 
+/* Between writes to a file that kv_file_sync ends: begins to write out these bytes and waits until
+ * as many before them are out, so that the end has little left to do and the disk's queue stays
+ * short for others. Promises nothing. KV_ERR_IO: the disk failed; a file system that cannot do this
+ * is none. [sync] */
+enum kv_err kv_file_sync_step(int fd, uint64_t offset, uint64_t bytes) KV_MUST_CHECK;
+
 /* Makes names in the folder of `path` durable: what was made, renamed or removed there. [sync] */
 enum kv_err kv_file_sync_folder(const char *path) KV_MUST_CHECK;
 

@@ -34,6 +34,7 @@ static bool save(struct kv_call *call, const struct kv_options *options)
         .kept = kept_of(options),
         .compress = options->rdb_compression,
         .checksums = options->rdb_checksum,
+        .incremental_sync = options->rdb_incremental_sync,
     };
     o.notes.saved_at = kv_clock_wall_ms() / 1000;
     o.notes.used_bytes = (uint64_t)kv_mem_used_total();

@@ -79,6 +79,7 @@ void kv_options_default(struct kv_options *o)
     o->maxmemory_tenacity = 10;
     o->rdb_compression = true;
     o->rdb_checksum = true;
+    o->rdb_incremental_sync = o->aof_incremental_sync = true;
     o->hash_max_listpack_entries = 512;
     o->hash_max_listpack_value = 64;
     o->set_max_intset_entries = 512;

@@ -125,7 +125,8 @@ struct kv_options {
     bool lazyfree_eviction, lazyfree_expire, lazyfree_server_del, lazyfree_user_del;
     /* how large a small collection may be: store/collection.h */
     bool rdb_compression; /* true: long strings of RDB files and DUMP by LZF */
-    bool rdb_checksum;    /* true: RDB files end with a sum that loading compares */
+    bool rdb_incremental_sync, aof_incremental_sync; /* true: files reach the disk as they grow */
+    bool rdb_checksum; /* true: RDB files end with a sum that loading compares */
     uint64_t hash_max_listpack_entries, hash_max_listpack_value;
     uint64_t set_max_intset_entries, set_max_listpack_entries, set_max_listpack_value;
     uint64_t zset_max_listpack_entries, zset_max_listpack_value;

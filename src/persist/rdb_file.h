@@ -73,12 +73,16 @@ enum kv_err kv_rdb_save(struct kv_rdb_writer *w, struct kv_view *v,
                         const struct kv_rdb_notes *notes, const struct kv_rdb_kept *kept,
                         uint32_t flags) KV_MUST_CHECK;
 
+/* Bytes from one step to the next by which a file reaches the disk as it grows. */
+#define KV_RDB_SYNC_BYTES ((uint64_t)4 << 20)
+
 /* Writes a file whole or not at all: a temporary one beside it, fsync, rename. */
 struct kv_rdb_save_options {
     struct kv_rdb_notes notes;
     const struct kv_rdb_kept *kept; /* or NULL */
     uint32_t flags;                 /* enum kv_rdb_entry_flags */
     bool compress, checksums;
+    bool incremental_sync; /* the file reaches the disk as it grows (rdb-save-incremental-fsync) */
 };
 /* [alone] KV_ERR_IO: *error is the errno. */
 enum kv_err kv_rdb_save_path(const char *path, struct kv_view *v,

@@ -44,6 +44,8 @@ struct kv_rdb_writer {
     uint64_t flushed_bytes;     /* handed to the file descriptor */
     uint64_t first_offset;      /* of the descriptor, where the first byte goes */
     int fd;                     /* -1: in memory */
+    uint64_t sync_bytes;        /* it writes out after each so many; 0: nobody asks it to */
+    uint64_t stepped_bytes;     /* flushed ones that were told to be written out */
     bool compress;              /* strings by LZF where that is shorter (rdbcompression) */
     bool checksums;             /* rdbchecksum */
     uint32_t version;           /* highest that an entry in it needs (rdb_file.h) */

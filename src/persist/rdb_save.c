@@ -165,6 +165,7 @@ static enum kv_err write_temporary(int fd, struct kv_view *v, const struct kv_rd
         *error = errno;
         err = KV_ERR_IO;
     }
+    w.sync_bytes = o->incremental_sync ? KV_RDB_SYNC_BYTES : 0;
     if (close(fd) != 0 && err == KV_OK) {
         *error = errno;
         err = KV_ERR_IO;

@@ -106,17 +106,31 @@ void kv_rdb_writer_clear(struct kv_rdb_writer *w)
     w->checksum = 0;
 }
 
+/* Hands bytes to the descriptor. */
+static enum kv_err write_out(struct kv_rdb_writer *w, const void *bytes, size_t len)
+{
+    enum kv_err err = kv_file_write_all(w->fd, bytes, len);
+    if (err == KV_OK) {
+        w->flushed_bytes += len;
+        while (err == KV_OK && w->sync_bytes != 0 &&
+               w->flushed_bytes - w->stepped_bytes >= w->sync_bytes) {
+            err = kv_file_sync_step(w->fd, w->first_offset + w->stepped_bytes, w->sync_bytes);
+            w->stepped_bytes += w->sync_bytes;
+        }
+    }
+    if (err != KV_OK)
+        note_failure(w, err);
+    return err;
+}
+
 enum kv_err kv_rdb_writer_flush(struct kv_rdb_writer *w)
 {
     if (w->err != KV_OK || w->fd < 0 || w->buf.len == 0)
         return w->err;
     add_to_sum(w);
-    enum kv_err err = kv_file_write_all(w->fd, w->buf.ptr, w->buf.len);
-    if (err != KV_OK) {
-        note_failure(w, err);
+    enum kv_err err = write_out(w, w->buf.ptr, w->buf.len);
+    if (err != KV_OK)
         return err;
-    }
-    w->flushed_bytes += w->buf.len;
     w->buf.len = 0;
     w->summed = 0;
     return KV_OK;
@@ -153,10 +167,7 @@ static KV_NOINLINE void put_past_buffer(struct kv_rdb_writer *w, const void *byt
     }
     if (w->checksums)
         w->checksum = kv_crc64(w->checksum, bytes, len);
-    enum kv_err err = kv_file_write_all(w->fd, bytes, len);
-    if (err != KV_OK)
-        note_failure(w, err);
-    w->flushed_bytes += len;
+    (void)!write_out(w, bytes, len);
 }
 
 void kv_rdb_put(struct kv_rdb_writer *w, const void *bytes, size_t len)

@@ -3,9 +3,10 @@
  * Background. kv_saver_start marks the snapshot's moment behind the gate and starts a thread, which
  * takes the workers' buffers and writes them: head, buffers with a mark of their database before
  * each change of it, tail. Workers turn entries into bytes, LZF included, so what the thread does
- * is mostly write(2); every SYNC_BYTES it syncs, so that the last fsync does not have all of it to
- * do. When something fails it tells the snapshot, and goes on taking buffers until it has ended.
- * Afterwards worker 0's periodic work joins the thread and draws the conclusions.
+ * is mostly write(2), which begins to reach the disk as it goes on (kv_file_sync_step), so that the
+ * last fsync does not have all of it to do. When something fails it tells the snapshot, and goes on
+ * taking buffers until it has ended. Afterwards worker 0's periodic work joins the thread and draws
+ * the conclusions.
  *
  * Each worker has a writer of its own (rdb_io.h), in memory, into which an entry is put before its
  * bytes go into the snapshot's buffer; it keeps its capacity while a saving lasts.
@@ -35,7 +36,6 @@
 #include <unistd.h>
 
 #define LARGE_BYTES ((size_t)64 << 10) /* longer strings are not copied by workers */
-#define SYNC_BYTES ((uint64_t)32 << 20)
 #define RETRY_SECONDS 5
 
 struct kv_saver {
@@ -49,7 +49,7 @@ struct kv_saver {
     struct kv_save_job job;
     char path[PATH_MAX], temporary[PATH_MAX];
     uint32_t flags; /* enum kv_rdb_entry_flags */
-    bool compress, checksums;
+    bool compress, checksums, incremental_sync;
     pthread_t thread;
     atomic_bool finished;
     enum kv_err result;
@@ -149,6 +149,7 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
         .flags = entry_flags(o),
         .compress = o->rdb_compression,
         .checksums = o->rdb_checksum,
+        .incremental_sync = o->rdb_incremental_sync,
     };
     enum kv_err err = kv_rdb_save_path(o->dbfilename, v, &options, &error);
     s->last_try = seconds_now();
@@ -261,20 +262,12 @@ static void write_buffers(struct kv_saver *s, struct kv_rdb_writer *w)
 {
     struct kv_snapshot_buffer *b;
     uint32_t db = UINT32_MAX;
-    uint64_t synced = 0;
     bool failed;
     while ((b = kv_snapshot_take(s->engine, &failed)) != NULL) {
         if (!failed && s->result == KV_OK) {
             put_buffer(s, w, b, &db);
             if (w->err != KV_OK)
                 fail(s, w->err, w->error);
-            else if (kv_rdb_writer_offset(w) - synced > SYNC_BYTES) {
-                synced = kv_rdb_writer_offset(w);
-                if (kv_rdb_writer_flush(w) != KV_OK)
-                    fail(s, w->err, w->error);
-                else if (kv_file_sync(w->fd) != KV_OK)
-                    fail(s, KV_ERR_IO, errno);
-            }
         }
         kv_snapshot_free(b);
     }
@@ -289,6 +282,7 @@ static void write_file(struct kv_saver *s, int fd)
     kv_rdb_writer_init_fd(&w, fd);
     w.compress = s->compress;
     w.checksums = s->checksums && !s->job.commands;
+    w.sync_bytes = s->incremental_sync ? KV_RDB_SYNC_BYTES : 0;
     if (!s->job.commands)
         kv_rdb_put_head(&w, &notes, &s->kept);
     write_buffers(s, &w);
@@ -365,6 +359,7 @@ enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
     s->flags = entry_flags(o);
     s->compress = o->rdb_compression;
     s->checksums = o->rdb_checksum;
+    s->incremental_sync = job->aof_base ? o->aof_incremental_sync : o->rdb_incremental_sync;
     for (uint32_t i = 0; i < s->writer_count; i++)
         s->writers[i].compress = o->rdb_compression;
     s->result = KV_OK;

@@ -172,6 +172,30 @@ START_TEST(bytes_are_written_and_read_at_an_offset)
 END_TEST
 
 /* A call that fails has put half of its bytes; the n-th one fails and no other. */
+START_TEST(a_file_is_written_out_in_steps)
+{
+    static char bytes[8192];
+    int pipe_ends[2];
+    int fd = open(path, O_RDWR | O_CREAT, 0644);
+    ck_assert_int_ge(fd, 0);
+    for (uint64_t at = 0; at < 4 * sizeof(bytes); at += sizeof(bytes)) {
+        ck_assert_int_eq(kv_file_write_all(fd, bytes, sizeof(bytes)), KV_OK);
+        ck_assert_int_eq(kv_file_sync_step(fd, at, sizeof(bytes)), KV_OK);
+    }
+    if (kv_file_fail(KV_FILE_SYNC, 1, 1, EIO)) {
+        ck_assert_int_eq(kv_file_sync_step(fd, 0, sizeof(bytes)), KV_ERR_IO);
+        ck_assert_int_eq(errno, EIO);
+        kv_file_fail(KV_FILE_SYNC, 0, 0, 0);
+    }
+    close(fd);
+    /* What cannot be written out in steps is no failure. */
+    ck_assert_int_eq(pipe(pipe_ends), 0);
+    ck_assert_int_eq(kv_file_sync_step(pipe_ends[1], 0, 1), KV_OK);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+END_TEST
+
 START_TEST(an_injected_fault_comes_at_its_call)
 {
     size_t written;
@@ -217,6 +241,7 @@ int main(void)
     unit_add(&u, a_new_name_is_taken_only_when_it_is_free);
     unit_add(&u, short_writes_go_on);
     unit_add(&u, bytes_are_written_and_read_at_an_offset);
+    unit_add(&u, a_file_is_written_out_in_steps);
     unit_add(&u, an_injected_fault_comes_at_its_call);
     return unit_run(&u);
 }

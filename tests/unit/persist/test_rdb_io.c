@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -289,6 +290,41 @@ START_TEST(the_first_failure_of_writing_stays)
 }
 END_TEST
 
+START_TEST(a_file_that_is_written_out_in_steps_is_the_same)
+{
+    static char piece[50000];
+    struct kv_rdb_writer w, all;
+    struct stat st;
+    int fd = open("/tmp", O_RDWR | O_TMPFILE, 0600);
+    kv_rdb_writer_init_fd(&w, fd);
+    kv_rdb_writer_init(&all);
+    w.sync_bytes = 8192;
+    for (size_t i = 1; i < sizeof(piece); i = i * 3 + 1) {
+        memset(piece, (int)i, sizeof(piece));
+        kv_rdb_put(&w, piece, i); /* those of 32 KiB and more go past the buffer */
+        kv_rdb_put(&all, piece, i);
+    }
+    ck_assert_int_eq(kv_rdb_writer_flush(&w), KV_OK);
+    ck_assert_uint_eq(kv_rdb_writer_checksum(&w), kv_rdb_writer_checksum(&all));
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    struct kv_slice bytes = kv_rdb_writer_bytes(&all);
+    ck_assert_uint_eq((size_t)st.st_size, bytes.len);
+    char *got = kv_mem_alloc(bytes.len, KV_MEM_OTHER);
+    ck_assert_int_eq(pread(fd, got, bytes.len, 0), (ssize_t)bytes.len);
+    ck_assert_int_eq(memcmp(got, bytes.ptr, bytes.len), 0);
+    kv_mem_free(got, bytes.len, KV_MEM_OTHER);
+    if (kv_file_fail(KV_FILE_SYNC, 2, 1, EIO)) {
+        kv_rdb_put(&w, piece, sizeof(piece));
+        ck_assert_int_eq(w.err, KV_ERR_IO);
+        ck_assert_int_eq(w.error, EIO);
+        kv_file_fail(KV_FILE_SYNC, 1, 0, 0);
+    }
+    kv_rdb_writer_release(&all);
+    kv_rdb_writer_release(&w);
+    close(fd);
+}
+END_TEST
+
 START_TEST(every_allocation_may_fail)
 {
     char bytes[4096];
@@ -329,6 +365,7 @@ int main(void)
     unit_add(&u, what_is_taken_can_be_recorded);
     unit_add(&u, writers_are_moved_behind_each_other_and_patched);
     unit_add(&u, the_first_failure_of_writing_stays);
+    unit_add(&u, a_file_that_is_written_out_in_steps_is_the_same);
     unit_add(&u, every_allocation_may_fail);
     return unit_run(&u);
 }
