@@ -71,6 +71,11 @@ void kv_rdb_writer_move(struct kv_rdb_writer *to, struct kv_rdb_writer *from);
 enum kv_err kv_rdb_writer_patch(struct kv_rdb_writer *w, uint64_t offset, const void *old,
                                 const void *bytes, size_t len) KV_MUST_CHECK;
 
+/* Room for up to `most` bytes (at most 32 KiB), to be written by the functions of rdb_write.h; then
+ * kv_rdb_writer_used tells where they end. NULL: the failure is noted. */
+uint8_t *kv_rdb_writer_room(struct kv_rdb_writer *w, size_t most) KV_MUST_CHECK;
+void kv_rdb_writer_used(struct kv_rdb_writer *w, const uint8_t *end);
+
 void kv_rdb_put(struct kv_rdb_writer *w, const void *bytes, size_t len);
 void kv_rdb_put_byte(struct kv_rdb_writer *w, uint8_t byte);
 void kv_rdb_put_len(struct kv_rdb_writer *w, uint64_t len);

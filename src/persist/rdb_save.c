@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/number.h"
 #include "base/version.h"
-#include "persist/rdb_file.h"
+#include "persist/rdb_quick.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -98,6 +98,13 @@ void kv_rdb_put_entry_head(struct kv_rdb_writer *w, const struct kv_view *v,
 void kv_rdb_put_entry(struct kv_rdb_writer *w, const struct kv_view *v, const struct kv_entry *e,
                       uint32_t flags)
 {
+    struct kv_rdb_quick q;
+    if (KV_LIKELY(kv_rdb_quick_of(e, &q))) {
+        uint8_t *out = kv_rdb_writer_room(w, q.most);
+        if (KV_LIKELY(out != NULL))
+            kv_rdb_writer_used(w, kv_rdb_quick_write(&q, v, e, flags, w->compress, out));
+        return;
+    }
     kv_rdb_put_entry_head(w, v, e, flags);
     kv_rdb_put_value(w, e);
 }
@@ -158,6 +165,7 @@ static enum kv_err write_temporary(int fd, struct kv_view *v, const struct kv_rd
     kv_rdb_writer_init_fd(&w, fd);
     w.compress = o->compress;
     w.checksums = o->checksums;
+    w.sync_bytes = o->incremental_sync ? KV_RDB_SYNC_BYTES : 0;
     enum kv_err err = kv_rdb_save(&w, v, &o->notes, o->kept, o->flags);
     *error = w.error;
     kv_rdb_writer_release(&w);
@@ -165,7 +173,6 @@ static enum kv_err write_temporary(int fd, struct kv_view *v, const struct kv_rd
         *error = errno;
         err = KV_ERR_IO;
     }
-    w.sync_bytes = o->incremental_sync ? KV_RDB_SYNC_BYTES : 0;
     if (close(fd) != 0 && err == KV_OK) {
         *error = errno;
         err = KV_ERR_IO;

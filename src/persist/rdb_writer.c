@@ -1,30 +1,26 @@
 /* The writer of RDB bytes.
  *
  * One buffer collects everything. In memory it grows by half; for a file descriptor it is written
- * out when it holds FLUSH_BYTES. What is larger than that goes to the descriptor at once, behind
- * what was collected. The checksum follows in long runs, when bytes leave the buffer or somebody
- * asks: that is where folding (base/crc64.c) is fast.
+ * out when it holds FLUSH_BYTES. What comes in runs of DIRECT_BYTES goes to the descriptor at once,
+ * behind what was collected, without being copied. The checksum follows in long runs, when bytes
+ * leave the buffer or somebody asks: that is where folding (base/crc64.c) is fast.
  *
- * A string is written in the shortest of three forms: an integer of up to 32 bits that prints as
- * exactly this text, LZF when that saves more than four bytes, or as it is.
+ * A string is written in the shortest of three forms (rdb_write.h): an integer of up to 32 bits
+ * that prints as exactly this text, LZF when that saves more than four bytes, or as it is.
  *
  * Invariant: after a failure (err) nothing is put any more and nothing is freed before release, so
  * callers put on and look once.
  */
 #include "base/crc64.h"
 #include "base/file.h"
-#include "base/lzf.h"
-#include "base/number.h"
-#include "persist/rdb_format.h"
 #include "persist/rdb_io.h"
+#include "persist/rdb_write.h"
 #include <errno.h>
 #include <unistd.h>
 
 #define FLUSH_BYTES ((size_t)256 << 10)
-#define INT_TEXT_SHORT 11u /* longest text of an integer of 32 bits */
-#define COMPRESS_MIN 20u   /* texts up to here are written as they are */
-#define COMPRESS_GAIN 4u   /* LZF has to save so many bytes, its own lengths aside */
-#define COMPRESS_MAX ((size_t)1 << 30)
+#define DIRECT_BYTES ((size_t)32 << 10)
+#define SHORT_BYTES ((size_t)4 << 10) /* of strings that are written straight to the buffer */
 
 /* --- bytes that grow --- */
 
@@ -155,12 +151,12 @@ struct kv_slice kv_rdb_writer_bytes(const struct kv_rdb_writer *w)
 
 /* --- putting --- */
 
-/* What the buffer of a file descriptor does not hold. */
+/* What the buffer of a file descriptor does not hold, or need not. */
 static KV_NOINLINE void put_past_buffer(struct kv_rdb_writer *w, const void *bytes, size_t len)
 {
     if (kv_rdb_writer_flush(w) != KV_OK)
         return;
-    if (len < w->flush_bytes) {
+    if (len < DIRECT_BYTES) {
         if (!kv_rdb_bytes_append(&w->buf, bytes, len))
             note_failure(w, KV_ERR_NOMEM);
         return;
@@ -174,12 +170,33 @@ void kv_rdb_put(struct kv_rdb_writer *w, const void *bytes, size_t len)
 {
     if (KV_UNLIKELY(w->err != KV_OK))
         return;
-    if (KV_UNLIKELY(w->fd >= 0 && w->buf.len + len > w->flush_bytes)) {
+    if (KV_UNLIKELY(w->fd >= 0 && (len >= DIRECT_BYTES || w->buf.len + len > w->flush_bytes))) {
         put_past_buffer(w, bytes, len);
         return;
     }
     if (KV_UNLIKELY(!kv_rdb_bytes_append(&w->buf, bytes, len)))
         note_failure(w, KV_ERR_NOMEM);
+}
+
+uint8_t *kv_rdb_writer_room(struct kv_rdb_writer *w, size_t most)
+{
+    KV_DASSERT(most <= DIRECT_BYTES);
+    if (KV_UNLIKELY(w->err != KV_OK))
+        return NULL;
+    if (KV_UNLIKELY(w->fd >= 0 && w->buf.len + most > w->flush_bytes) &&
+        kv_rdb_writer_flush(w) != KV_OK)
+        return NULL;
+    if (KV_LIKELY(kv_rdb_bytes_reserve(&w->buf, most)))
+        return w->buf.ptr + w->buf.len;
+    note_failure(w, KV_ERR_NOMEM);
+    return NULL;
+}
+
+void kv_rdb_writer_used(struct kv_rdb_writer *w, const uint8_t *end)
+{
+    size_t len = (size_t)(end - w->buf.ptr);
+    KV_DASSERT(len >= w->buf.len && len <= w->buf.capacity);
+    w->buf.len = len;
 }
 
 void kv_rdb_writer_move(struct kv_rdb_writer *to, struct kv_rdb_writer *from)
@@ -246,68 +263,34 @@ void kv_rdb_put_byte(struct kv_rdb_writer *w, uint8_t byte)
     kv_rdb_put(w, &byte, 1);
 }
 
-/* Writes a length; returns how many bytes that took. */
-static size_t write_len(uint8_t out[9], uint64_t len)
-{
-    if (len < 1 << 6) {
-        out[0] = (uint8_t)len;
-        return 1;
-    }
-    if (len < 1 << 14) {
-        out[0] = (uint8_t)(KV_RDB_LEN_14 << 6 | len >> 8);
-        out[1] = (uint8_t)len;
-        return 2;
-    }
-    size_t bytes = len <= UINT32_MAX ? 4 : 8;
-    out[0] = (uint8_t)(KV_RDB_LEN_WIDE << 6 | (bytes == 8));
-    for (size_t i = 0; i < bytes; i++)
-        out[1 + i] = (uint8_t)(len >> 8 * (bytes - 1 - i));
-    return 1 + bytes;
-}
-
 void kv_rdb_put_len(struct kv_rdb_writer *w, uint64_t len)
 {
-    uint8_t out[9];
-    kv_rdb_put(w, out, write_len(out, len));
+    uint8_t *out = kv_rdb_writer_room(w, KV_RDB_LEN_BYTES);
+    if (KV_LIKELY(out != NULL))
+        kv_rdb_writer_used(w, kv_rdb_write_len(out, len));
 }
 
 /* Length and bytes in one step: most strings are short. */
 static void put_plain(struct kv_rdb_writer *w, struct kv_slice text)
 {
-    uint8_t out[9 + 64];
-    size_t head = write_len(out, text.len);
-    if (text.len <= 64) {
-        if (text.len != 0)
-            memcpy(out + head, text.ptr, text.len);
-        kv_rdb_put(w, out, head + text.len);
+    if (KV_UNLIKELY(text.len > SHORT_BYTES)) {
+        kv_rdb_put_len(w, text.len);
+        kv_rdb_put(w, text.ptr, text.len);
         return;
     }
-    kv_rdb_put(w, out, head);
-    kv_rdb_put(w, text.ptr, text.len);
+    uint8_t *out = kv_rdb_writer_room(w, KV_RDB_STRING_HEAD + text.len);
+    if (KV_LIKELY(out != NULL))
+        kv_rdb_writer_used(w, kv_rdb_write_plain(out, text));
 }
 
-/* True when the number is written in binary. */
+/* True when the number is written in binary, or nothing can be written. */
 static bool put_small_int(struct kv_rdb_writer *w, int64_t number)
 {
-    unsigned form, bytes;
-    uint8_t out[5];
-    if (number >= INT8_MIN && number <= INT8_MAX) {
-        form = KV_RDB_SPECIAL_INT8;
-        bytes = 1;
-    } else if (number >= INT16_MIN && number <= INT16_MAX) {
-        form = KV_RDB_SPECIAL_INT16;
-        bytes = 2;
-    } else if (number >= INT32_MIN && number <= INT32_MAX) {
-        form = KV_RDB_SPECIAL_INT32;
-        bytes = 4;
-    } else {
-        return false;
-    }
-    out[0] = (uint8_t)(KV_RDB_LEN_SPECIAL << 6 | form);
-    for (unsigned i = 0; i < bytes; i++)
-        out[1 + i] = (uint8_t)((uint64_t)number >> 8 * i);
-    kv_rdb_put(w, out, 1 + bytes);
-    return true;
+    uint8_t *out = kv_rdb_writer_room(w, KV_RDB_INT_BYTES);
+    uint8_t *end = out != NULL ? kv_rdb_write_int(out, number) : NULL;
+    if (end != NULL)
+        kv_rdb_writer_used(w, end);
+    return out == NULL || end != NULL;
 }
 
 void kv_rdb_put_int(struct kv_rdb_writer *w, int64_t number)
@@ -320,36 +303,35 @@ void kv_rdb_put_int(struct kv_rdb_writer *w, int64_t number)
 /* True when the bytes are written compressed. Without memory for that they are not. */
 static bool put_compressed(struct kv_rdb_writer *w, struct kv_slice text)
 {
-    size_t room = text.len - COMPRESS_GAIN;
+    if (text.len <= SHORT_BYTES) {
+        uint8_t *out = kv_rdb_writer_room(w, KV_RDB_STRING_HEAD + text.len);
+        uint8_t *end = out != NULL ? kv_rdb_write_compressed(out, text) : NULL;
+        if (end != NULL)
+            kv_rdb_writer_used(w, end);
+        return end != NULL;
+    }
     w->packed.len = 0;
-    if (!kv_rdb_bytes_reserve(&w->packed, room))
+    if (!kv_rdb_bytes_reserve(&w->packed, KV_RDB_STRING_HEAD + text.len))
         return false;
-    size_t len = kv_lzf_pack(text.ptr, text.len, w->packed.ptr, room);
-    if (len == 0)
-        return false;
-    kv_rdb_put_byte(w, KV_RDB_LEN_SPECIAL << 6 | KV_RDB_SPECIAL_LZF);
-    kv_rdb_put_len(w, len);
-    kv_rdb_put_len(w, text.len);
-    kv_rdb_put(w, w->packed.ptr, len);
-    return true;
+    const uint8_t *end = kv_rdb_write_compressed(w->packed.ptr, text);
+    if (end != NULL)
+        kv_rdb_put(w, w->packed.ptr, (size_t)(end - w->packed.ptr));
+    return end != NULL;
 }
 
 void kv_rdb_put_bytes(struct kv_rdb_writer *w, struct kv_slice bytes)
 {
     if (KV_UNLIKELY(w->err != KV_OK))
         return;
-    if (!w->compress || bytes.len <= COMPRESS_MIN || bytes.len > COMPRESS_MAX ||
-        !put_compressed(w, bytes))
+    if (!w->compress || !kv_rdb_may_compress(bytes) || !put_compressed(w, bytes))
         put_plain(w, bytes);
 }
 
 void kv_rdb_put_string(struct kv_rdb_writer *w, struct kv_slice text)
 {
     int64_t number;
-    if (text.len - 1 < INT_TEXT_SHORT && text.ptr[0] <= '9' && kv_int_parse(text, &number) &&
-        put_small_int(w, number))
-        return;
-    kv_rdb_put_bytes(w, text);
+    if (!kv_rdb_is_int(text, &number) || !put_small_int(w, number))
+        kv_rdb_put_bytes(w, text);
 }
 
 void kv_rdb_put_uint32(struct kv_rdb_writer *w, uint32_t number)

@@ -25,6 +25,7 @@
 #include "engine/commit.h"
 #include "engine/snapshot.h"
 #include "persist/aof_base.h"
+#include "persist/rdb_quick.h"
 #include "persist/rdb_sliced.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -188,11 +189,26 @@ static bool move_bytes(struct kv_rdb_writer *w, struct kv_snapshot_buffer **b)
     return true;
 }
 
+/* Straight into the buffer. */
+static bool put_quick(const struct kv_saver *s, struct kv_snapshot_buffer **b,
+                      const struct kv_view *v, const struct kv_entry *e,
+                      const struct kv_rdb_quick *q)
+{
+    if (KV_UNLIKELY(!kv_snapshot_room(b, q->most)))
+        return false;
+    uint8_t *out = (*b)->bytes + (*b)->len;
+    (*b)->len += (size_t)(kv_rdb_quick_write(q, v, e, s->flags, s->compress, out) - out);
+    return true;
+}
+
 static bool put_entry(void *arg, uint32_t worker, struct kv_snapshot_buffer **b,
                       const struct kv_view *v, const struct kv_entry *e)
 {
     struct kv_saver *s = arg;
     struct kv_rdb_writer *w = &s->writers[worker];
+    struct kv_rdb_quick q;
+    if (KV_LIKELY(!s->job.commands && kv_rdb_quick_of(e, &q)))
+        return put_quick(s, b, v, e, &q);
     struct kv_bigstr *string = large_string(s, e);
     if (s->job.commands)
         kv_aof_put_entry(w, e);

@@ -3,6 +3,7 @@
 #include "persist/rdb_build.h"
 #include "persist/rdb_file.h"
 #include "persist/rdb_payload.h"
+#include "persist/rdb_quick.h"
 #include "store/fixture.h"
 #include "store/zset.h"
 #include <unistd.h>
@@ -118,6 +119,95 @@ static void dump(const char *name, struct kv_rdb_writer *w)
     kv_rdb_put_payload(w, entry_of(name));
     ck_assert_int_eq(w->err, KV_OK);
 }
+
+/* Both ways of writing an entry give the same bytes; tells whether the quick one took it. Room and
+ * what was used of it are exact: a sanitizer sees what is written beside it. */
+static bool quick_is_same(const struct kv_entry *e, uint32_t flags, bool compress)
+{
+    struct kv_rdb_quick q;
+    struct kv_rdb_writer slow;
+    if (!kv_rdb_quick_of(e, &q))
+        return false;
+    kv_rdb_writer_init(&slow);
+    slow.compress = compress;
+    kv_rdb_put_entry_head(&slow, &view, e, flags);
+    kv_rdb_put_value(&slow, e);
+    struct kv_slice bytes = kv_rdb_writer_bytes(&slow);
+    ck_assert_uint_le(q.most, KV_RDB_QUICK_MAX);
+    uint8_t *out = kv_mem_alloc(q.most, KV_MEM_OTHER);
+    size_t len = (size_t)(kv_rdb_quick_write(&q, &view, e, flags, compress, out) - out);
+    ck_assert_uint_eq(len, bytes.len);
+    ck_assert_int_eq(memcmp(out, bytes.ptr, len), 0);
+    ck_assert_uint_eq(slow.version, KV_RDB_VERSION_MIN);
+    kv_mem_free(out, q.most, KV_MEM_OTHER);
+    kv_rdb_writer_release(&slow);
+    return true;
+}
+
+static bool quick_is_same_always(const struct kv_entry *e)
+{
+    bool quick = quick_is_same(e, 0, true);
+    ck_assert_int_eq(quick_is_same(e, 0, false), quick);
+    ck_assert_int_eq(quick_is_same(e, KV_RDB_WITH_IDLE, true), quick);
+    ck_assert_int_eq(quick_is_same(e, KV_RDB_WITH_FREQUENCY | KV_RDB_WITH_IDLE, true), quick);
+    return quick;
+}
+
+START_TEST(strings_are_written_quickly_and_the_same)
+{
+    static char bytes[9000];
+    static const char *const numbers[] = {
+        "",           "0",           "-1",           "127",
+        "128",        "-129",        "32767",        "007",
+        "32768",      "-32769",      "2147483647",   "-2147483648",
+        "2147483648", "-2147483649", "12x",          "123456",
+        "-",          "9999999999",  "99999999999",  "+5",
+        " 1",         "1.5",         "-0",           "00",
+        "1234567890", "-1234567890", "-99999999999", "9223372036854775807"};
+    struct kv_random r;
+    kv_random_init(&r, unit_seed("quick"));
+    for (size_t i = 0; i < KV_ARRAY_LEN(numbers); i++) {
+        must_set("a", numbers[i], i % 2 ? DUE : KV_NO_EXPIRY);
+        ck_assert(quick_is_same_always(entry_of("a")));
+        if (numbers[i][0] != '\0') {
+            must_set(numbers[i], numbers[i], KV_NO_EXPIRY);
+            ck_assert(quick_is_same_always(entry_of(numbers[i])));
+        }
+    }
+    for (size_t len = 1; len < sizeof(bytes) - 1; len += 1 + len / 20) {
+        for (int form = 0; form < 3; form++) { /* all the same, words, at random */
+            for (size_t i = 0; i < len; i++)
+                bytes[i] = form == 0   ? 'x'
+                           : form == 1 ? "some words "[kv_random_below(&r, 40) % 11]
+                                       : (char)(1 + kv_random_below(&r, 255));
+            bytes[len] = '\0';
+            must_set("b", bytes, len % 2 ? DUE : KV_NO_EXPIRY);
+            ck_assert_int_eq(quick_is_same_always(entry_of("b")), len < KV_RDB_QUICK_MAX - 63);
+            must_set(bytes, "value", KV_NO_EXPIRY);
+            ck_assert_int_eq(quick_is_same_always(entry_of(bytes)), len < KV_RDB_QUICK_MAX - 68);
+        }
+    }
+}
+END_TEST
+
+/* Packed ones, but for sets and those with due times. */
+START_TEST(packed_collections_are_written_quickly_and_the_same)
+{
+    for (size_t i = 0; i < KV_ARRAY_LEN(forms) * 4; i++) {
+        struct kv_rdb_writer made;
+        uint8_t form = forms[i / 4];
+        bool numbers = i & 1, packed = i & 2;
+        put_payload_of(&made, form, 7, numbers);
+        set_limits(packed);
+        ck_assert_int_eq(take(kv_rdb_writer_bytes(&made), "a", KV_NO_EXPIRY), KV_OK);
+        enum kv_encoding encoding = kv_entry_encoding(entry_of("a"));
+        bool quick = form == KV_RDB_STRING || encoding == KV_ENC_INTSET ||
+                     (encoding == KV_ENC_LISTPACK && form != KV_RDB_SET);
+        ck_assert_msg(quick_is_same_always(entry_of("a")) == quick, "form %u", form);
+        kv_rdb_writer_release(&made);
+    }
+}
+END_TEST
 
 START_TEST(every_value_comes_back_in_any_form)
 {
@@ -375,6 +465,8 @@ int main(void)
     kv_mem_init();
     unit_begin(&u, "rdb_value");
     unit_fixture(&u, store_setup, store_teardown);
+    unit_add(&u, strings_are_written_quickly_and_the_same);
+    unit_add(&u, packed_collections_are_written_quickly_and_the_same);
     unit_add(&u, every_value_comes_back_in_any_form);
     unit_add(&u, every_allocation_of_reading_may_fail);
     unit_add(&u, every_cut_is_noticed);
