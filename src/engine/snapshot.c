@@ -12,7 +12,14 @@
  * Buffers of about 64 KiB, filled by one worker under whatever lock it holds, put into the queue
  * of entries when they are full or another database begins. The mutex is held for a few
  * instructions and never while anything is waited for; the taker waits on its condition. It takes
- * from both queues in turn, but never leaves a value midway.
+ * from both queues in turn, but never leaves a value midway. It is woken when some buffers are
+ * there and not for each, since waking up on a core where a worker runs costs that one its turn.
+ *
+ * Slices. One follows each round of a worker. A request that comes during a slice waits for its
+ * end, so slices are short while commands run: a quarter of the time that the round took, from
+ * BUSY_SLICE_NS to SLICE_NS. So they do not dominate what a request waits for anyway, and a worker
+ * with long rounds still gives a fifth of its time. A worker that ran no command for CALM_NS takes
+ * whole slices.
  *
  * Writers wait (kv_snapshot_full, in hold.c and batch.c) before they lock anything, as for room in
  * the change stream, and are woken by the taker when half of the limit is free.
@@ -28,6 +35,9 @@
     64u /* values that are open in a worker's shards before its walk waits for them                \
          */
 #define SLICE_NS 200000
+#define BUSY_SLICE_NS 40000
+#define CALM_NS 10000000
+#define WAKE_BYTES ((uint64_t)256 << 10)
 #define REST_NS 200000 /* between two slices while commands run */
 
 void kv_snapshot_init(struct kv_snapshot *s)
@@ -114,7 +124,8 @@ void kv_snapshot_put(struct kv_snapshot *s, struct kv_snapshot_queue *q,
     *(q->last != NULL ? &q->last->next : &q->first) = first;
     q->last = last;
     atomic_fetch_add(&q->bytes, bytes);
-    bool wake = s->waiting;
+    bool wake = s->waiting &&
+                (q != &s->entries || s->midway != NULL || atomic_load(&q->bytes) >= s->wake_bytes);
     kv_mutex_unlock(&s->mutex);
     if (wake)
         pthread_cond_signal(&s->wake);
@@ -198,6 +209,7 @@ bool kv_snapshot_start(struct kv_engine *e, const struct kv_snapshot_ops *ops)
     KV_ASSERT(s->entries.first == NULL && s->stream.first == NULL && s->streaming == NULL);
     s->ops = *ops;
     s->midway = NULL;
+    s->wake_bytes = ops->limit_bytes == 0 ? WAKE_BYTES : KV_MIN(WAKE_BYTES, ops->limit_bytes / 8);
     s->keys_total = 0;
     for (uint32_t db = 0; db < e->options.databases; db++)
         s->keys_total += kv_store_size(e->store, db);
@@ -224,6 +236,9 @@ void kv_snapshot_on_start(struct kv_worker *w, uint32_t generation)
     w->snapshot.shard = w->index;
     w->snapshot.walking = true;
     w->snapshot.resume_ticks = 0;
+    w->snapshot.end_ticks = kv_clock_ticks();
+    w->snapshot.calm_ticks = 0;
+    w->snapshot.commands = kv_stat_read(&w->stats.commands);
 }
 
 static void walk_done(struct kv_worker *w)
@@ -298,6 +313,25 @@ static void walk(struct kv_worker *w, uint64_t deadline_ticks)
     }
 }
 
+uint64_t kv_snapshot_slice_ns(bool busy, uint64_t round_ns)
+{
+    if (!busy)
+        return SLICE_NS;
+    return KV_MIN(KV_MAX(round_ns / 4, (uint64_t)BUSY_SLICE_NS), (uint64_t)SLICE_NS);
+}
+
+/* How long the slice that begins now may take. */
+static uint64_t slice_ticks(struct kv_worker *w, uint64_t now)
+{
+    struct kv_worker_snapshot *ws = &w->snapshot;
+    uint64_t commands = kv_stat_read(&w->stats.commands);
+    if (commands != ws->commands)
+        ws->calm_ticks = now + kv_clock_ns_to_ticks(CALM_NS);
+    ws->commands = commands;
+    return kv_clock_ns_to_ticks(
+        kv_snapshot_slice_ns(now < ws->calm_ticks, kv_clock_ticks_to_ns(now - ws->end_ticks)));
+}
+
 void kv_worker_snapshot(struct kv_worker *w)
 {
     struct kv_snapshot *s = &w->engine->snapshot;
@@ -312,7 +346,7 @@ void kv_worker_snapshot(struct kv_worker *w)
     if (now < ws->resume_ticks)
         return;
     w->now_ms = kv_worker_wall_ms(w, now);
-    uint64_t deadline = now + kv_clock_ns_to_ticks(SLICE_NS);
+    uint64_t deadline = now + slice_ticks(w, now);
     if (open_count(w) != 0 && kv_snapshot_value_slice(w, deadline)) {
         /* A worker goes on with what is open before it opens more. */
     } else if (ws->shard >= w->engine->shard_count || open_count(w) >= OPEN_MAX ||
@@ -324,7 +358,7 @@ void kv_worker_snapshot(struct kv_worker *w)
     if (ws->shard >= w->engine->shard_count && open_count(w) == 0)
         walk_done(w);
     /* As much time for commands as for the walk. */
-    now = kv_clock_ticks();
+    ws->end_ticks = now = kv_clock_ticks();
     ws->resume_ticks = now + (w->resume_first != NULL ? kv_clock_ns_to_ticks(REST_NS) : 0);
 }
 

@@ -2,7 +2,8 @@
  *
  *   kv_snapshot_start    [alone] marks the moment
  *   workers              walk over their home shards in slices of at most 200 us between their
- *                        rounds; what a command is about to change is saved by it, at once
+ *                        rounds, shorter ones while commands run; what a command is about to
+ *                        change is saved by it, at once
  *   ops->entry           turns an entry into bytes, in a buffer of the worker that saves it
  *   kv_snapshot_take     hands the filled buffers to one thread of the user's (who writes them)
  *   kv_snapshot_finish   after the last buffer: the snapshot is over
@@ -141,6 +142,7 @@ struct kv_snapshot {
     atomic_uint flushing;   /* workers that may still hold a buffer */
     _Atomic(uint64_t) buffered_bytes, buffered_max, keys_done, throttled;
     uint64_t keys_total;
+    uint64_t wake_bytes;   /* of entries for which the taker is woken; less than pauses the walk */
     struct kv_mutex mutex; /* guards the queues and workers' values */
     pthread_cond_t wake;
     struct kv_snapshot_queue entries, stream;
@@ -156,10 +158,13 @@ struct kv_worker_snapshot {
     struct kv_snapshot_value *values;  /* open ones of its home shards, in the order of opening */
     atomic_uint value_count;           /* of these; the snapshot's mutex guards both */
     struct kv_snapshot_position position;
-    uint32_t shard; /* home shard at hand */
-    bool walking;   /* its part is not done */
-    bool idle;      /* it can do nothing but wait for the taker */
-    uint64_t resume_ticks;
+    uint32_t shard;        /* home shard at hand */
+    bool walking;          /* its part is not done */
+    bool idle;             /* it can do nothing but wait for the taker */
+    uint64_t resume_ticks; /* no slice before */
+    uint64_t end_ticks;    /* of the last slice */
+    uint64_t commands;     /* stats.commands before it */
+    uint64_t calm_ticks;   /* commands ran a short while ago: slices are short until then */
 };
 
 void kv_snapshot_init(struct kv_snapshot *s);
@@ -167,6 +172,9 @@ void kv_snapshot_release(struct kv_snapshot *s);
 
 /* How long a worker that walks may wait for events. */
 int kv_snapshot_wait_ms(const struct kv_worker *w);
+
+/* How long a slice may take, after a round of so many nanoseconds; `busy`: commands run. */
+uint64_t kv_snapshot_slice_ns(bool busy, uint64_t round_ns);
 
 /* A slice of the walk; after a round. */
 void kv_worker_snapshot(struct kv_worker *w);
