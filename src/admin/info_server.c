@@ -17,6 +17,7 @@
 #include "engine/tracking.h"
 #include "persist/aof.h"
 #include "persist/loading.h"
+#include "persist/rewrite.h"
 #include "persist/save.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -214,12 +215,13 @@ void kv_info_replication(struct kv_engine *e, struct kv_text *out)
                    c == NULL ? 0 : (long long)kv_config_number(c, "repl-backlog-size"));
 }
 
-static void write_log(const struct kv_aof_status *s, struct kv_text *out)
+static void write_log(const struct kv_aof_status *s, const struct kv_rewriter *r,
+                      struct kv_text *out)
 {
     kv_text_printf(out,
                    "aof_enabled:%d\r\n"
                    "aof_rewrite_in_progress:%d\r\n"
-                   "aof_rewrite_scheduled:0\r\n"
+                   "aof_rewrite_scheduled:%d\r\n"
                    "aof_last_rewrite_time_sec:%lld\r\n"
                    "aof_current_rewrite_time_sec:%lld\r\n"
                    "aof_last_bgrewrite_status:%s\r\n"
@@ -227,7 +229,8 @@ static void write_log(const struct kv_aof_status *s, struct kv_text *out)
                    "aof_rewrites_consecutive_failures:%llu\r\n"
                    "aof_last_write_status:%s\r\n"
                    "aof_last_cow_size:0\r\n",
-                   s->enabled, s->rewriting, (long long)s->last_rewrite_s,
+                   s->enabled, r != NULL && kv_rewriter_going_on(r),
+                   r != NULL && kv_rewriter_scheduled(r), (long long)s->last_rewrite_s,
                    (long long)s->current_rewrite_s, s->rewrite_ok ? "ok" : "err",
                    (unsigned long long)s->rewrites, (unsigned long long)s->rewrites_failed,
                    s->write_ok ? "ok" : "err");
@@ -313,7 +316,7 @@ void kv_info_persistence(struct kv_engine *e, struct kv_text *out)
     struct kv_aof *log = kv_aof_of(e);
     if (log != NULL)
         kv_aof_status(log, &aof);
-    write_log(&aof, out);
+    write_log(&aof, kv_engine_options(e)->rewriter, out);
     kv_info_fixed(out, "module_fork_in_progress:0\n"
                        "module_fork_last_cow_size:0\n");
     if (aof.enabled)

@@ -11,7 +11,7 @@
  *
  * If only the last step fails, the new content is already visible under the name. That is reported
  * as a failure: the caller must not believe that the change survives a power cut. It is the one
- * case in which the old content is gone.
+ * case in which the old content is gone, and callers are told.
  *
  * Threads: any; the counter is atomic. Memory: paths are built on the stack, nothing is allocated.
  *
@@ -292,10 +292,12 @@ static enum kv_err write_temporary(int fd, struct kv_slice content)
     return err;
 }
 
-enum kv_err kv_file_replace(const char *path, struct kv_slice content, unsigned mode)
+enum kv_err kv_file_replace_told(const char *path, struct kv_slice content, unsigned mode,
+                                 bool *visible)
 {
     char temporary[PATH_MAX];
 
+    *visible = false;
     KV_ASSERT(path != NULL && path[0] != '\0');
     KV_ASSERT(content.ptr != NULL || content.len == 0);
     unsigned number = atomic_fetch_add_explicit(&temporary_count, 1, memory_order_relaxed);
@@ -317,5 +319,12 @@ enum kv_err kv_file_replace(const char *path, struct kv_slice content, unsigned 
         errno = errno_before;
         return err;
     }
+    *visible = true;
     return kv_file_sync_folder(path);
+}
+
+enum kv_err kv_file_replace(const char *path, struct kv_slice content, unsigned mode)
+{
+    bool visible;
+    return kv_file_replace_told(path, content, mode, &visible);
 }

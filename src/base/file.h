@@ -12,8 +12,14 @@
 #include "base/slice.h"
 
 /* Replaces `path` by `content`: temporary file in the same folder, fsync, rename, fsync of the
- * folder. On failure (errno set) the old file is intact and the temporary file removed. */
+ * folder. On failure (errno set) the old file is intact and the temporary file removed, unless only
+ * the last step failed: kv_file_replace_told. [open, write, sync, rename, sync] */
 enum kv_err kv_file_replace(const char *path, struct kv_slice content, unsigned mode) KV_MUST_CHECK;
+
+/* The same. On failure *visible tells whether the new content is under the name all the same; then
+ * a crash of the machine may bring either back. */
+enum kv_err kv_file_replace_told(const char *path, struct kv_slice content, unsigned mode,
+                                 bool *visible) KV_MUST_CHECK;
 
 /* Opens with open(2)'s flags, close-on-exec added. [open] */
 enum kv_err kv_file_open(const char *path, int flags, unsigned mode, int *fd) KV_MUST_CHECK;

@@ -31,8 +31,9 @@
 #include <unistd.h>
 
 #define TEMPORARY_BASE "temp-rewriteaof"
-#define SWITCH_WAIT_MS 10000 /* for the log's thread to come to the switch */
-#define BACKOFF_MS 1000      /* after a rewrite that failed; doubled each time */
+#define UNLISTED "temp-%.200s.incr" /* with a gap: what follows a base that is not there yet */
+#define SWITCH_WAIT_MS 10000        /* for the log's thread to come to the switch */
+#define BACKOFF_MS 1000             /* after a rewrite that failed; doubled each time */
 #define BACKOFF_MAX_MS 60000
 
 struct kv_aof *kv_aof_of(struct kv_engine *e)
@@ -107,19 +108,22 @@ static KV_COLD enum kv_err refuse_manifest(const struct kv_manifest_fault *fault
     return KV_ERR_SYNTAX;
 }
 
-/* Stores a changed copy and takes it over; on failure the old one stays. */
-static enum kv_err take_manifest(struct kv_aof *a, struct kv_manifest *changed)
+/* Stores a changed copy and takes it over. On failure the old one stays, or it was taken over all
+ * the same (*taken) but either may be on disk after a crash of the machine: then no file that one
+ * of them names may go. */
+static enum kv_err take_manifest(struct kv_aof *a, struct kv_manifest *changed, bool *taken)
 {
-    enum kv_err err = kv_manifest_store(changed, a->folder, a->name);
-    if (err != KV_OK) {
+    enum kv_err err = kv_manifest_store_told(changed, a->folder, a->name, taken);
+    if (err != KV_OK)
         kv_log(KV_LOG_WARNING, "Can't write the AOF manifest file %s.manifest: %s", a->name,
                strerror(errno));
+    if (!*taken) {
         kv_manifest_release(changed);
         return err;
     }
     kv_manifest_release(&a->manifest);
     a->manifest = *changed;
-    return KV_OK;
+    return err;
 }
 
 /* Removes history files and then forgets them. A failure leaves them for the next time. */
@@ -127,7 +131,7 @@ static void remove_history(struct kv_aof *a)
 {
     struct kv_manifest changed;
     char path[KV_AOF_PATH];
-    bool found = false;
+    bool found = false, taken;
     if (options(a)->aof_disable_auto_gc)
         return;
     for (uint32_t i = 0; i < a->manifest.count; i++) {
@@ -146,7 +150,7 @@ static void remove_history(struct kv_aof *a)
         return;
     kv_manifest_copy(&changed, &a->manifest);
     kv_manifest_drop_history(&changed);
-    (void)!take_manifest(a, &changed);
+    (void)!take_manifest(a, &changed, &taken);
 }
 
 static enum kv_err make_folder(const struct kv_aof *a)
@@ -168,6 +172,7 @@ static enum kv_err adopt_old(struct kv_aof *a)
     struct kv_manifest changed;
     char to[KV_AOF_PATH];
     struct stat st;
+    bool taken;
     if (stat(a->name, &st) != 0 || !S_ISREG(st.st_mode))
         return KV_OK;
     enum kv_err err = make_folder(a);
@@ -175,7 +180,7 @@ static enum kv_err adopt_old(struct kv_aof *a)
         return err;
     kv_manifest_init(&changed);
     kv_manifest_adopt_base(&changed, a->name);
-    err = take_manifest(a, &changed);
+    err = take_manifest(a, &changed, &taken);
     if (err == KV_OK)
         err = path_of(a, a->name, to) ? kv_file_rename(a->name, to) : KV_ERR_IO;
     if (err != KV_OK)
@@ -314,7 +319,8 @@ enum kv_err kv_aof_load(struct kv_aof *a, struct kv_aof_loading *l)
     atomic_store(&a->closed_bytes, 0);
     for (uint32_t i = 0; i < a->manifest.count && err == KV_OK; i++)
         if (a->manifest.files[i].type != KV_MANIFEST_HISTORY)
-            err = load_file(a, &a->manifest.files[i], i + 1 == a->manifest.count, l);
+            err = load_file(a, &a->manifest.files[i],
+                            kv_manifest_ends_at(&a->manifest, a->folder, i), l);
     if (err == KV_OK && a->manifest.count > 0)
         kv_log(KV_LOG_NOTICE, "DB loaded from append only file: %.3f seconds",
                (double)(kv_clock_mono_us() - start_us) / 1e6);
@@ -385,11 +391,14 @@ static enum kv_err make_incr(struct kv_aof *a, struct kv_manifest *m, int *fd,
             break;
         m->count--;
     }
-    if (err == KV_OK)
+    bool made = err == KV_OK;
+    if (made)
         err = kv_file_sync_folder(path);
     if (err != KV_OK)
         kv_log(KV_LOG_WARNING, "Can't open the append-only file %s: %s", (*file)->name,
                strerror(errno));
+    if (err != KV_OK && made)
+        unlink(path);
     return err;
 }
 
@@ -399,6 +408,7 @@ static enum kv_err open_incr(struct kv_aof *a)
     const struct kv_manifest_file *file = kv_manifest_last_incr(&a->manifest);
     struct kv_manifest changed;
     char path[KV_AOF_PATH];
+    bool taken;
     if (file != NULL) {
         kv_log(KV_LOG_NOTICE, "Opening AOF incr file %s on server start", file->name);
         enum kv_err err = path_of(a, file->name, path)
@@ -416,7 +426,11 @@ static enum kv_err open_incr(struct kv_aof *a)
         return err;
     }
     kv_log(KV_LOG_NOTICE, "Creating AOF incr file %s on server start", file->name);
-    return take_manifest(a, &changed);
+    bool named = path_of(a, file->name, path);
+    err = take_manifest(a, &changed, &taken);
+    if (err != KV_OK && !taken && named)
+        unlink(path);
+    return err;
 }
 
 enum kv_err kv_aof_start(struct kv_aof *a)
@@ -492,6 +506,21 @@ enum kv_err kv_aof_start_empty(struct kv_aof *a)
     return err;
 }
 
+static bool unlisted_path(const struct kv_aof *a, char path[KV_AOF_PATH])
+{
+    char name[KV_MANIFEST_NAME];
+    snprintf(name, sizeof(name), UNLISTED, a->name);
+    return path_of(a, name, path);
+}
+
+/* Whoever writes to it goes on until it is closed. */
+static void remove_unlisted(const struct kv_aof *a)
+{
+    char path[KV_AOF_PATH];
+    if (unlisted_path(a, path))
+        unlink(path);
+}
+
 static void stop(struct kv_aof *a)
 {
     atomic_store(&a->stopping, true);
@@ -507,6 +536,8 @@ static void stop(struct kv_aof *a)
     int next = atomic_exchange(&a->next_fd, -1);
     if (next >= 0)
         close(next);
+    if (atomic_load(&a->gap))
+        remove_unlisted(a);
     kv_commit_set(a->engine, false, false);
     kv_commit_deny(a->engine, 0);
     kv_commit_recover(a->engine, kv_stream_tail(a->engine));
@@ -541,18 +572,22 @@ enum kv_aof_want kv_aof_wants_rewrite(struct kv_aof *a)
                : KV_AOF_NO_REWRITE;
 }
 
-static void end_rewrite(struct kv_aof *a, bool fine)
+static void judge_rewrite(struct kv_aof *a, bool fine)
 {
-    int64_t now_ms = kv_aof_now_ms();
     if (fine) {
         atomic_store(&a->rewrites_failed, 0);
     } else {
         uint64_t failed = atomic_fetch_add(&a->rewrites_failed, 1);
         int64_t wait_ms = failed > 5 ? BACKOFF_MAX_MS : BACKOFF_MS << failed;
-        atomic_store(&a->next_rewrite_ms, now_ms + wait_ms);
+        atomic_store(&a->next_rewrite_ms, kv_aof_now_ms() + wait_ms);
     }
-    atomic_store(&a->last_rewrite_s, (now_ms - atomic_load(&a->rewrite_start_ms)) / 1000);
     atomic_store(&a->rewrite_ok, fine);
+}
+
+static void end_rewrite(struct kv_aof *a)
+{
+    int64_t took_ms = kv_aof_now_ms() - atomic_load(&a->rewrite_start_ms);
+    atomic_store(&a->last_rewrite_s, took_ms / 1000);
     atomic_store(&a->rewrite_start_ms, -1);
     atomic_store(&a->rewriting, false);
 }
@@ -560,16 +595,16 @@ static void end_rewrite(struct kv_aof *a, bool fine)
 /* With a gap: a file that is no part of the log yet. */
 static enum kv_err make_unlisted(struct kv_aof *a, int *fd)
 {
-    char path[KV_AOF_PATH], name[KV_MANIFEST_NAME];
-    snprintf(name, sizeof(name), "temp-%.200s.incr", a->name);
+    char path[KV_AOF_PATH];
     a->switch_seq = 0;
-    if (!path_of(a, name, path))
+    if (!unlisted_path(a, path))
         return KV_ERR_IO;
-    kv_log(KV_LOG_NOTICE, "Creating AOF incr file %s on background rewrite", name);
+    kv_log(KV_LOG_NOTICE, "Creating AOF incr file " UNLISTED " on background rewrite", a->name);
     unlink(path);
     enum kv_err err = kv_file_open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL, 0644, fd);
     if (err != KV_OK)
-        kv_log(KV_LOG_WARNING, "Can't open the append-only file %s: %s", name, strerror(errno));
+        kv_log(KV_LOG_WARNING, "Can't open the append-only file " UNLISTED ": %s", a->name,
+               strerror(errno));
     return err;
 }
 
@@ -577,6 +612,8 @@ static enum kv_err make_listed(struct kv_aof *a, int *fd)
 {
     const struct kv_manifest_file *file;
     struct kv_manifest changed;
+    char path[KV_AOF_PATH];
+    bool taken;
     kv_manifest_copy(&changed, &a->manifest);
     enum kv_err err = make_incr(a, &changed, fd, &file);
     if (err != KV_OK) {
@@ -585,7 +622,11 @@ static enum kv_err make_listed(struct kv_aof *a, int *fd)
     }
     kv_log(KV_LOG_NOTICE, "Creating AOF incr file %s on background rewrite", file->name);
     a->switch_seq = file->seq;
-    return take_manifest(a, &changed);
+    bool named = path_of(a, file->name, path);
+    err = take_manifest(a, &changed, &taken);
+    if (err != KV_OK && !taken && named)
+        unlink(path);
+    return err;
 }
 
 /* The log has been stopped, and perhaps begun anew, since the rewrite began. */
@@ -625,7 +666,8 @@ enum kv_err kv_aof_rewrite_begin(struct kv_aof *a, char base[KV_AOF_PATH])
     a->rewrite_start = a->starts;
     pthread_mutex_unlock(&a->files);
     if (err != KV_OK) {
-        end_rewrite(a, false);
+        judge_rewrite(a, false);
+        end_rewrite(a);
         return err;
     }
     atomic_store(&a->rewriting, true);
@@ -644,23 +686,28 @@ void kv_aof_rewrite_switch(struct kv_aof *a)
     kv_stream_wake(a->reader);
 }
 
-void kv_aof_rewrite_abort(struct kv_aof *a)
+void kv_aof_rewrite_abort(struct kv_aof *a, bool failed)
 {
     KV_ASSERT(atomic_load(&a->rewriting));
     unlink(a->base_path);
     pthread_mutex_lock(&a->files);
     if (is_over(a)) {
-        /* Stopping has closed the file. */
-    } else if (!a->switched) {
-        int fd = atomic_exchange(&a->next_fd, -1);
+        /* Stopping has closed the file, and removed it if it was not listed. */
+    } else {
+        if (a->switch_seq == 0)
+            remove_unlisted(a);
+        int fd = a->switched ? -1 : atomic_exchange(&a->next_fd, -1);
         if (fd >= 0)
             close(fd);
-    } else if (a->switch_seq == 0) {
-        atomic_store(&a->dropping, true);
-        kv_stream_wake(a->reader);
+        if (a->switched && a->switch_seq == 0) {
+            atomic_store(&a->dropping, true);
+            kv_stream_wake(a->reader);
+        }
     }
     pthread_mutex_unlock(&a->files);
-    end_rewrite(a, false);
+    if (failed)
+        judge_rewrite(a, false);
+    end_rewrite(a);
 }
 
 /* The log's thread has come to the switch. */
@@ -676,16 +723,16 @@ static bool await_switch(struct kv_aof *a)
     return true;
 }
 
-/* The file of the gap's rewrite gets its name; its number in `changed`. */
-static enum kv_err list_incr(struct kv_aof *a, struct kv_manifest *changed, uint64_t *seq)
+/* The file of the gap's rewrite gets its name, `path`; its number in `changed`. */
+static enum kv_err list_incr(struct kv_aof *a, struct kv_manifest *changed, uint64_t *seq,
+                             char path[KV_AOF_PATH])
 {
-    char from[KV_AOF_PATH], to[KV_AOF_PATH], name[KV_MANIFEST_NAME];
+    char from[KV_AOF_PATH];
     const struct kv_manifest_file *file = kv_manifest_add_incr(changed, a->name);
     *seq = file->seq;
-    snprintf(name, sizeof(name), "temp-%.200s.incr", a->name);
-    if (!path_of(a, name, from) || !path_of(a, file->name, to))
+    if (!unlisted_path(a, from) || !path_of(a, file->name, path))
         return KV_ERR_IO;
-    return kv_file_rename(from, to);
+    return kv_file_rename(from, path);
 }
 
 /* Nothing is missing any more. */
@@ -708,10 +755,11 @@ static void close_gap(struct kv_aof *a)
 static enum kv_err name_base(struct kv_aof *a, const char *suffix)
 {
     struct kv_manifest changed;
-    char path[KV_AOF_PATH];
+    char path[KV_AOF_PATH] = "", incr_path[KV_AOF_PATH] = "";
     uint64_t seq = a->switch_seq;
+    bool taken = false;
     kv_manifest_copy(&changed, &a->manifest);
-    enum kv_err err = seq == 0 ? list_incr(a, &changed, &seq) : KV_OK;
+    enum kv_err err = seq == 0 ? list_incr(a, &changed, &seq, incr_path) : KV_OK;
     const struct kv_manifest_file *base = kv_manifest_add_base(&changed, a->name, suffix, seq);
     if (err == KV_OK)
         err = path_of(a, base->name, path) ? kv_file_rename(a->base_path, path) : KV_ERR_IO;
@@ -719,14 +767,19 @@ static enum kv_err name_base(struct kv_aof *a, const char *suffix)
         kv_log(KV_LOG_WARNING, "Error trying to rename the temporary AOF files: %s",
                strerror(errno));
         kv_manifest_release(&changed);
+    } else {
+        kv_log(KV_LOG_NOTICE, "Successfully renamed the temporary AOF base file into %s",
+               base->name);
+        err = take_manifest(a, &changed, &taken);
+    }
+    if (taken) {
+        atomic_store(&a->file_seq, seq);
         return err;
     }
-    kv_log(KV_LOG_NOTICE, "Successfully renamed the temporary AOF base file into %s", base->name);
-    err = take_manifest(a, &changed);
-    if (err != KV_OK)
+    if (path[0] != '\0')
         unlink(path);
-    else
-        atomic_store(&a->file_seq, seq);
+    if (incr_path[0] != '\0')
+        unlink(incr_path);
     return err;
 }
 
@@ -751,16 +804,18 @@ enum kv_err kv_aof_rewrite_commit(struct kv_aof *a, const char *suffix)
     KV_ASSERT(atomic_load(&a->rewriting));
     if (!await_switch(a)) {
         kv_log(KV_LOG_WARNING, "The append only log can't be written: the rewrite is given up.");
-        kv_aof_rewrite_abort(a);
+        kv_aof_rewrite_abort(a, true);
         return KV_ERR_AGAIN;
     }
     pthread_mutex_lock(&a->files);
     enum kv_err err = commit(a, suffix);
     pthread_mutex_unlock(&a->files);
-    if (err != KV_OK)
-        kv_aof_rewrite_abort(a);
-    else
-        end_rewrite(a, true);
+    if (err != KV_OK) {
+        kv_aof_rewrite_abort(a, true);
+        return err;
+    }
+    judge_rewrite(a, true);
+    end_rewrite(a);
     return err;
 }
 
@@ -771,7 +826,6 @@ void kv_aof_status(struct kv_aof *a, struct kv_aof_status *out)
     int64_t start_ms = atomic_load(&a->rewrite_start_ms);
     memset(out, 0, sizeof(*out));
     out->enabled = a->running;
-    out->rewriting = atomic_load(&a->rewriting);
     out->write_ok = atomic_load(&a->write_error) == 0;
     out->rewrite_ok = atomic_load(&a->rewrite_ok);
     out->last_rewrite_s = atomic_load(&a->last_rewrite_s);

@@ -100,13 +100,13 @@ enum kv_err kv_aof_rewrite_begin(struct kv_aof *a, char base[KV_AOF_PATH]) KV_MU
 void kv_aof_rewrite_switch(struct kv_aof *a); /* [alone] */
 /* `suffix`: "rdb" or "aof", what the base consists of. On failure it was aborted. */
 enum kv_err kv_aof_rewrite_commit(struct kv_aof *a, const char *suffix) KV_MUST_CHECK;
-void kv_aof_rewrite_abort(struct kv_aof *a);
+/* `failed`: INFO shows it, and the next one waits. Else it was given up for another. */
+void kv_aof_rewrite_abort(struct kv_aof *a, bool failed);
 
 /* --- INFO --- */
 
 struct kv_aof_status {
     bool enabled;
-    bool rewriting;
     bool write_ok, rewrite_ok;            /* the last ones */
     int64_t last_rewrite_s;               /* duration; -1: none yet */
     int64_t current_rewrite_s;            /* -1: none is going on */

@@ -317,9 +317,11 @@ static size_t print_name(char *to, const char *name)
     return (size_t)(to - start);
 }
 
-enum kv_err kv_manifest_store(const struct kv_manifest *m, const char *folder, const char *name)
+enum kv_err kv_manifest_store_told(const struct kv_manifest *m, const char *folder,
+                                   const char *name, bool *visible)
 {
     char path[PATH_MAX];
+    *visible = false;
     if (!kv_manifest_path(path, sizeof(path), folder, name, ".manifest"))
         return KV_ERR_IO;
     size_t size = (size_t)m->count * (KV_MANIFEST_NAME * 4 + 64) + 1, len = 0;
@@ -333,12 +335,32 @@ enum kv_err kv_manifest_store(const struct kv_manifest *m, const char *folder, c
                                 (unsigned long long)f->seq, (char)f->type);
     }
     KV_ASSERT(len < size);
-    enum kv_err err = kv_file_replace(path, kv_slice(text, len), 0644);
+    enum kv_err err = kv_file_replace_told(path, kv_slice(text, len), 0644, visible);
     kv_mem_free(text, size, KV_MEM_OTHER);
     return err;
 }
 
+enum kv_err kv_manifest_store(const struct kv_manifest *m, const char *folder, const char *name)
+{
+    bool visible;
+    return kv_manifest_store_told(m, folder, name, &visible);
+}
+
 /* --- looking and changing --- */
+
+bool kv_manifest_ends_at(const struct kv_manifest *m, const char *folder, uint32_t index)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    KV_ASSERT(index < m->count);
+    if (m->files[index].type != KV_MANIFEST_INCR)
+        return index + 1 == m->count;
+    for (uint32_t i = index + 1; i < m->count; i++)
+        if (!kv_manifest_path(path, sizeof(path), folder, m->files[i].name, "") ||
+            stat(path, &st) != 0 || st.st_size != 0)
+            return false;
+    return true;
+}
 
 const struct kv_manifest_file *kv_manifest_base(const struct kv_manifest *m)
 {

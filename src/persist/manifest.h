@@ -62,9 +62,19 @@ enum kv_err kv_manifest_load(struct kv_manifest *m, const char *folder, const ch
 enum kv_err kv_manifest_store(const struct kv_manifest *m, const char *folder,
                               const char *name) KV_MUST_CHECK;
 
+/* The same. On failure *visible tells whether it is there all the same, though it may be gone after
+ * a crash of the machine. */
+enum kv_err kv_manifest_store_told(const struct kv_manifest *m, const char *folder,
+                                   const char *name, bool *visible) KV_MUST_CHECK;
+
 /* The base file, NULL without one; the last incr file, likewise. */
 const struct kv_manifest_file *kv_manifest_base(const struct kv_manifest *m);
 const struct kv_manifest_file *kv_manifest_last_incr(const struct kv_manifest *m);
+
+/* Whether the log ends with this file, so that its tail may be missing: it is the last one, or an
+ * incr file that only empty ones follow. The next file is listed before it is switched to, and a
+ * crash may come between. `folder` is the log's. */
+bool kv_manifest_ends_at(const struct kv_manifest *m, const char *folder, uint32_t index);
 
 /* Adds an incr file under the next number, or a base file; `name` is that of the log
  * ("appendonly.aof"), `suffix` what a base consists of ("rdb" or "aof"). Returns the new file. An

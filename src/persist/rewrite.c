@@ -5,8 +5,8 @@
  * worker 0 (the snapshot could not begin), the saving thread (commit or abort). So one way is gone
  * at a time, and each step has the log to itself.
  *
- * When the snapshot cannot begin because another saving has come first, the rewrite is aborted and
- * scheduled again.
+ * When the snapshot cannot begin because another saving has come first, or was made worthless by a
+ * flush or an exchange of databases, the rewrite is aborted and scheduled again.
  */
 #include "persist/rewrite.h"
 #include "base/assert.h"
@@ -44,7 +44,7 @@ void kv_rewriter_destroy(struct kv_rewriter *r)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     kv_saver_abandon(r->saver); /* ends in `finish`, if the base is being written */
     if (atomic_load(&r->busy))
-        kv_aof_rewrite_abort(r->log); /* between begin and moment */
+        kv_aof_rewrite_abort(r->log, false); /* between begin and moment */
     kv_mem_free(r, sizeof(*r), KV_MEM_OTHER);
 }
 
@@ -52,10 +52,14 @@ void kv_rewriter_destroy(struct kv_rewriter *r)
 static void finish(void *arg, enum kv_err err)
 {
     struct kv_rewriter *r = arg;
-    if (err == KV_OK)
+    if (err == KV_OK) {
         err = kv_aof_rewrite_commit(r->log, r->commands ? "aof" : "rdb");
-    else
-        kv_aof_rewrite_abort(r->log);
+    } else if (err == KV_ERR_CLOSED) {
+        kv_aof_rewrite_abort(r->log, false);
+        atomic_store(&r->scheduled, true);
+    } else {
+        kv_aof_rewrite_abort(r->log, true);
+    }
     if (err != KV_OK)
         kv_log(KV_LOG_WARNING, "The append-only log keeps its old base");
     atomic_store(&r->busy, false);
@@ -84,7 +88,7 @@ static void moment(void *arg)
         kv_aof_rewrite_switch(r->log);
         return;
     }
-    kv_aof_rewrite_abort(r->log);
+    kv_aof_rewrite_abort(r->log, err != KV_ERR_AGAIN);
     atomic_store(&r->scheduled, err == KV_ERR_AGAIN);
     atomic_store(&r->busy, false);
 }
@@ -101,8 +105,8 @@ static void begin(void *arg)
 
 static void set_out(struct kv_rewriter *r)
 {
-    atomic_store(&r->scheduled, false);
     atomic_store(&r->busy, true);
+    atomic_store(&r->scheduled, false);
     atomic_store(&r->beginning, true);
     kv_engine_background(r->engine, begin, r);
 }
@@ -119,6 +123,16 @@ enum kv_rewrite_answer kv_rewriter_start(struct kv_rewriter *r)
     }
     set_out(r);
     return KV_REWRITE_STARTED;
+}
+
+bool kv_rewriter_going_on(const struct kv_rewriter *r)
+{
+    return atomic_load(&r->busy);
+}
+
+bool kv_rewriter_scheduled(const struct kv_rewriter *r)
+{
+    return atomic_load(&r->scheduled);
 }
 
 void kv_rewriter_cron(struct kv_rewriter *r)

@@ -27,6 +27,10 @@ enum kv_rewrite_answer {
 };
 enum kv_rewrite_answer kv_rewriter_start(struct kv_rewriter *r);
 
+/* From the answer to the end, so that whoever has seen the answer sees it going on. Any thread. */
+bool kv_rewriter_going_on(const struct kv_rewriter *r);
+bool kv_rewriter_scheduled(const struct kv_rewriter *r);
+
 /* Periodic work: begins what is scheduled, or what the log wants. */
 void kv_rewriter_cron(struct kv_rewriter *r);
 

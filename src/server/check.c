@@ -327,7 +327,7 @@ static bool check_log(const char *folder, const char *name, const struct options
             continue;
         if (!kv_manifest_path(path, sizeof(path), folder, f->name, ""))
             whole = false;
-        else if (!check_file(path, f->name, i + 1 == m.count, o))
+        else if (!check_file(path, f->name, kv_manifest_ends_at(&m, folder, i), o))
             whole = false;
     }
     kv_manifest_release(&m);

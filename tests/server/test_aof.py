@@ -306,6 +306,20 @@ def test_only_the_last_file_may_be_cut(start_server, folder):
     assert "The truncated file is not the last one" in refusal(start_server, folder)
 
 
+def test_a_file_that_only_empty_ones_follow_may_be_cut(start, folder):
+    """The next file of a rewrite is named before the log goes on in it."""
+    write_log(folder, SET_A + SET_B[:-1], b"file appendonly.aof.1.incr.aof seq 1 type i\n"
+                                          b"file appendonly.aof.2.incr.aof seq 2 type i\n")
+    (folder / "appendonlydir" / "appendonly.aof.2.incr.aof").write_bytes(b"")
+    server = start()
+    with server.raw() as raw:
+        assert raw.cmd("DBSIZE") == 1
+        raw.cmd("SET", "c", "1")
+        before = raw.cmd("DEBUG", "DIGEST")
+    kill_after_write(server)
+    assert digest(start()) == before
+
+
 @pytest.mark.parametrize("content, said", [
     (SET_A + b"hello\r\n", "At offset 27: no command begins here"),
     (SET_A + b"*0\r\n", "At offset 27: a command has too few"),

@@ -171,6 +171,27 @@ START_TEST(bytes_are_written_and_read_at_an_offset)
 }
 END_TEST
 
+/* Only the folder could not be synced: the new content is there, and the caller is told so. */
+START_TEST(a_failure_behind_the_rename_is_told_apart)
+{
+    bool visible = true;
+    if (!kv_file_fail(KV_FILE_SYNC, 1, 1, EIO))
+        return;
+    ck_assert_int_eq(kv_file_replace_told(path, KV_SLICE("one"), 0644, &visible), KV_ERR_IO);
+    ck_assert(!visible);
+    ck_assert_int_eq(files_in_folder(), 0);
+    kv_file_fail(KV_FILE_SYNC, 2, 1, EIO);
+    ck_assert_int_eq(kv_file_replace_told(path, KV_SLICE("two"), 0644, &visible), KV_ERR_IO);
+    ck_assert_int_eq(errno, EIO);
+    ck_assert(visible);
+    check_content("two");
+    kv_file_fail(KV_FILE_SYNC, 1, 0, 0);
+    ck_assert_int_eq(kv_file_replace_told(path, KV_SLICE("three"), 0644, &visible), KV_OK);
+    ck_assert(visible);
+    ck_assert_int_eq(files_in_folder(), 1);
+}
+END_TEST
+
 /* A call that fails has put half of its bytes; the n-th one fails and no other. */
 START_TEST(a_file_is_written_out_in_steps)
 {
@@ -236,6 +257,7 @@ int main(void)
     unit_begin(&u, "file");
     unit_fixture(&u, setup, teardown);
     unit_add(&u, a_file_is_made_and_replaced);
+    unit_add(&u, a_failure_behind_the_rename_is_told_apart);
     unit_add(&u, a_bare_name_is_in_the_working_folder);
     unit_add(&u, a_failure_leaves_everything_as_it_was);
     unit_add(&u, a_new_name_is_taken_only_when_it_is_free);

@@ -5,6 +5,7 @@
 #include "persist/manifest.h"
 #include "unit.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,6 +91,7 @@ START_TEST(what_is_stored_reads_back)
 {
     char folder[] = "/tmp/kvik-unit-manifest-XXXXXX", path[256];
     struct kv_manifest copy;
+    bool visible;
     ck_assert_ptr_nonnull(mkdtemp(folder));
     ck_assert_int_eq(kv_manifest_load(&m, folder, "log", &fault), KV_ERR_NOTFOUND);
     ck_assert_int_eq(
@@ -103,7 +105,8 @@ START_TEST(what_is_stored_reads_back)
     for (size_t i = 0; i < KV_ARRAY_LEN(calls); i++) {
         if (!kv_file_fail(calls[i], 1, 1, ENOSPC))
             break;
-        ck_assert_int_eq(kv_manifest_store(&copy, folder, "log"), KV_ERR_IO);
+        ck_assert_int_eq(kv_manifest_store_told(&copy, folder, "log", &visible), KV_ERR_IO);
+        ck_assert(!visible);
         ck_assert_int_eq(errno, ENOSPC);
     }
     kv_manifest_release(&copy);
@@ -118,6 +121,45 @@ START_TEST(what_is_stored_reads_back)
     kv_manifest_release(&m);
     ck_assert(kv_manifest_path(path, sizeof(path), folder, "log", ".manifest"));
     unlink(path);
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+static void put_file(const char *folder, const char *name, const char *content)
+{
+    char path[256];
+    int fd;
+    ck_assert(kv_manifest_path(path, sizeof(path), folder, name, ""));
+    ck_assert_int_eq(kv_file_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644, &fd), KV_OK);
+    ck_assert_int_eq(kv_file_write_all(fd, content, strlen(content)), KV_OK);
+    close(fd);
+}
+
+/* A base is made whole before it is named; the file behind the last incr file may be named and
+ * empty. */
+START_TEST(a_log_ends_where_only_empty_files_follow)
+{
+    char folder[] = "/tmp/kvik-unit-manifest-XXXXXX", path[256];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(kv_manifest_parse(&m, KV_SLICE(BASE INCR(1) INCR(2) INCR(3)), &fault), KV_OK);
+    put_file(folder, "a.1.base.rdb", "x");
+    put_file(folder, "a.1.incr.aof", "x");
+    put_file(folder, "a.2.incr.aof", "");
+    ck_assert(!kv_manifest_ends_at(&m, folder, 1)); /* one is not there at all */
+    put_file(folder, "a.3.incr.aof", "");
+    ck_assert(!kv_manifest_ends_at(&m, folder, 0));
+    ck_assert(kv_manifest_ends_at(&m, folder, 1));
+    ck_assert(kv_manifest_ends_at(&m, folder, 2));
+    ck_assert(kv_manifest_ends_at(&m, folder, 3));
+    put_file(folder, "a.3.incr.aof", "x");
+    ck_assert(!kv_manifest_ends_at(&m, folder, 1));
+    ck_assert(!kv_manifest_ends_at(&m, folder, 2));
+    ck_assert(kv_manifest_ends_at(&m, folder, 3));
+    for (uint32_t i = 0; i < m.count; i++) {
+        ck_assert(kv_manifest_path(path, sizeof(path), folder, m.files[i].name, ""));
+        unlink(path);
+    }
+    kv_manifest_release(&m);
     ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST
@@ -153,6 +195,7 @@ int main(void)
     unit_add(&u, faults_are_told_in_the_words_that_people_know);
     unit_add(&u, a_rewrite_makes_history_of_what_it_replaces);
     unit_add(&u, what_is_stored_reads_back);
+    unit_add(&u, a_log_ends_where_only_empty_files_follow);
     unit_add(&u, no_text_breaks_the_parser);
     return unit_run(&u);
 }
