@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "engine/notify.h"
 #include "persist/aof.h"
+#include "persist/save.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -456,6 +457,8 @@ static void commit(struct kv_config *c, struct staged *staged, int count)
     kv_engine_apply_options(c->engine);
     if (o->aof != NULL)
         kv_aof_apply(o->aof);
+    if (o->saver != NULL)
+        kv_saver_apply(o->saver);
     kv_log_set_level((enum kv_log_level)o->loglevel);
     if (memory)
         warn_of_memory(o);

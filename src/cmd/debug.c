@@ -14,6 +14,7 @@
  * DEBUG OBJECT's serializedlength is the length of the value in the RDB format.
  */
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/glob.h"
 #include "base/log.h"
 #include "base/number.h"
@@ -210,6 +211,25 @@ static void debug_change_stream(struct kv_call *call)
     kv_reply_ok(call->out);
 }
 
+/* --- FILE-FAULTS --- */
+
+/* Calls that fail from here on: base/file.h. One kind each, "call:first:count:errno,...". */
+static void debug_file_faults(struct kv_call *call)
+{
+    char text[128];
+    struct kv_slice plan = call->argv[2];
+    bool fine = plan.len < sizeof(text);
+    if (fine) {
+        memcpy(text, plan.ptr, plan.len);
+        text[plan.len] = '\0';
+        fine = kv_file_fail_text(text);
+    }
+    if (fine)
+        kv_reply_ok(call->out);
+    else
+        kv_call_error(call, "ERR Not understood, or this build injects no faults");
+}
+
 /* A fault found ends the process with a report. */
 static void debug_check(struct kv_call *call)
 {
@@ -231,6 +251,8 @@ static void debug_help(struct kv_call *call)
         "    A digest of all databases; equal content gives equal digests.",
         "DIGEST-VALUE <key> [<key> ...]",
         "    A digest of each value; zeros where there is no key.",
+        "FILE-FAULTS <call>:<first>:<count>:<errno>[,...]",
+        "    Test builds: so many calls (open, write, sync, rename, truncate) fail.",
         "LOG <message>",
         "    Write <message> to the server log.",
         "OBJECT <key>",
@@ -263,6 +285,7 @@ static const struct {
     {"set-active-expire", 3, 3, debug_set_active_expire, false},
     {"stringmatch-len", 4, 4, debug_stringmatch, false},
     {"log", 3, 3, debug_log, false},
+    {"file-faults", 3, 3, debug_file_faults, false},
     {"change-stream", 3, 3, debug_change_stream, true},
     {"help", 2, 2, debug_help, false},
 };

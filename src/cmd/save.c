@@ -12,6 +12,9 @@
 #include "persist/rewrite.h"
 
 #define GOES_ON "ERR Background save already in progress"
+#define REWRITE_GOES_ON                                                                            \
+    "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in "  \
+    "order to schedule a BGSAVE whenever possible."
 
 static struct kv_saver *saver_of(struct kv_call *call)
 {
@@ -59,7 +62,7 @@ void kv_cmd_bgsave(struct kv_call *call)
     }
     enum kv_err err = kv_saver_start_file(s, schedule, &scheduled);
     if (err == KV_ERR_AGAIN)
-        kv_call_error(call, GOES_ON);
+        kv_call_error(call, kv_saver_saves_file(s) ? GOES_ON : REWRITE_GOES_ON);
     else if (err != KV_OK)
         kv_call_failed(call, err);
     else

@@ -58,6 +58,9 @@ static void flush_generic(struct kv_call *call, uint32_t db)
         kv_call_syntax_error(call);
         return;
     }
+    struct kv_saver *saver = kv_engine_options(call->engine)->saver;
+    if (db == UINT32_MAX && saver != NULL)
+        kv_saver_flushed(saver);
     kv_snapshot_spoil(call->engine);
     struct kv_store_garbage *garbage = kv_store_flush(&call->view, db);
     kv_tracking_flushed(call->worker);

@@ -426,9 +426,10 @@ void kv_commit_denial(const struct kv_engine *e, char text[KV_DENIAL_TEXT])
         snprintf(text, KV_DENIAL_TEXT, "MISCONF Errors writing to the AOF file: %s",
                  strerror(error));
     else
-        snprintf(
-            text, KV_DENIAL_TEXT,
-            "MISCONF Snapshots are configured (save), but the last one could not be written to "
-            "disk, so commands that change data are refused "
-            "(stop-writes-on-bgsave-error). The server's log says what went wrong.");
+        snprintf(text, KV_DENIAL_TEXT,
+                 "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to "
+                 "persist to disk. Commands that may modify the data set are disabled, because "
+                 "this instance is configured to report errors during writes if RDB snapshotting "
+                 "fails (stop-writes-on-bgsave-error option). Please check the Redis logs for "
+                 "details about the RDB error.");
 }

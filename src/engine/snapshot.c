@@ -214,6 +214,7 @@ bool kv_snapshot_start(struct kv_engine *e, const struct kv_snapshot_ops *ops)
     for (uint32_t db = 0; db < e->options.databases; db++)
         s->keys_total += kv_store_size(e->store, db);
     atomic_store(&s->failed, false);
+    atomic_store(&s->spoiled, false);
     atomic_store(&s->throttle, false);
     atomic_store(&s->buffered_bytes, 0);
     atomic_store(&s->buffered_max, 0);
@@ -277,8 +278,16 @@ void kv_snapshot_spoil(struct kv_engine *e)
 {
     if (atomic_load(&e->snapshot.phase) != KV_SNAPSHOT_WALK)
         return;
+    /* What has failed already stays failed for its own reason. */
+    if (!atomic_load(&e->snapshot.failed))
+        atomic_store(&e->snapshot.spoiled, true);
     kv_snapshot_fail(e);
     kv_snapshot_values_cancel(e, false);
+}
+
+bool kv_snapshot_spoiled(const struct kv_engine *e)
+{
+    return atomic_load(&e->snapshot.spoiled);
 }
 
 /* --- the walk --- */

@@ -85,6 +85,10 @@ bool kv_snapshot_start(struct kv_engine *e, const struct kv_snapshot_ops *ops) K
 
 bool kv_snapshot_going_on(const struct kv_engine *e);
 
+/* Whether the snapshot that goes on, and has failed, did so because databases were flushed or
+ * exchanged: another one may succeed at once. Until kv_snapshot_finish. */
+bool kv_snapshot_spoiled(const struct kv_engine *e);
+
 /* The next buffer, which is then the caller's (kv_snapshot_free); waits for one. NULL: that was
  * all; *failed tells whether it is worth anything. */
 struct kv_snapshot_buffer *kv_snapshot_take(struct kv_engine *e, bool *failed);
@@ -134,8 +138,9 @@ struct kv_snapshot_value {
 };
 
 struct kv_snapshot {
-    atomic_uint phase;  /* enum kv_snapshot_phase; NONE to WALK [alone], from END by the taker */
-    atomic_bool failed; /* nothing is serialized any more */
+    atomic_uint phase;   /* enum kv_snapshot_phase; NONE to WALK [alone], from END by the taker */
+    atomic_bool failed;  /* nothing is serialized any more */
+    atomic_bool spoiled; /* because of a flush or an exchange */
     struct kv_snapshot_ops ops;
     atomic_uint generation; /* of messages: those of one that was abandoned mean nothing */
     atomic_uint walking;    /* workers that have not walked all their shards */

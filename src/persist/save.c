@@ -47,6 +47,8 @@ struct kv_saver {
     /* the saving that goes on */
     bool going_on, scheduled, wanted; /* wanted: its turn behind the gate is coming */
     bool cancelled;
+    atomic_bool flushed; /* FLUSHALL has run: the file is to show it */
+    atomic_bool emptied; /* the same, since the saving began */
     struct kv_save_job job;
     char path[PATH_MAX], temporary[PATH_MAX];
     uint32_t flags; /* enum kv_rdb_entry_flags */
@@ -142,7 +144,7 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
 {
     const struct kv_options *o = kv_engine_options(s->engine);
     int error;
-    if (s->going_on || kv_snapshot_going_on(s->engine))
+    if (kv_saver_saves_file(s))
         return KV_ERR_AGAIN;
     struct kv_rdb_save_options options = {
         .notes = notes_of(s, false),
@@ -163,6 +165,7 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
     s->last_save = s->last_try;
     s->last_good = true;
     s->saves++;
+    kv_saver_apply(s);
     return KV_OK;
 }
 
@@ -288,7 +291,7 @@ static void write_buffers(struct kv_saver *s, struct kv_rdb_writer *w)
         kv_snapshot_free(b);
     }
     if (failed && s->result == KV_OK)
-        fail(s, KV_ERR_NOMEM, 0);
+        fail(s, kv_snapshot_spoiled(s->engine) ? KV_ERR_CLOSED : KV_ERR_NOMEM, 0);
 }
 
 static void write_file(struct kv_saver *s, int fd)
@@ -335,7 +338,8 @@ static void *run(void *arg)
         drain(s);
     } else {
         write_file(s, fd);
-        close(fd);
+        if (close(fd) != 0 && s->result == KV_OK)
+            fail(s, KV_ERR_IO, errno);
         if (s->result == KV_OK && kv_file_rename(s->temporary, s->path) != KV_OK)
             fail(s, KV_ERR_IO, errno);
         if (s->result != KV_OK)
@@ -361,15 +365,24 @@ static bool start_thread(struct kv_saver *s)
     return good;
 }
 
+/* Names by which the files stay the same when `dir` changes meanwhile. */
+static bool set_paths(struct kv_saver *s, const char *path)
+{
+    char folder[PATH_MAX] = "";
+    bool relative = path[0] != '/' && getcwd(folder, sizeof(folder)) != NULL;
+    int len = snprintf(s->path, sizeof(s->path), "%s%s%s", folder, relative ? "/" : "", path);
+    if (len < 0 || len >= (int)sizeof(s->path))
+        return false;
+    len = snprintf(s->temporary, sizeof(s->temporary), "%s.%d.temp", s->path, (int)getpid());
+    return len >= 0 && len < (int)sizeof(s->temporary);
+}
+
 enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
 {
     const struct kv_options *o = kv_engine_options(s->engine);
     if (s->going_on || kv_snapshot_going_on(s->engine))
         return KV_ERR_AGAIN;
-    int len = snprintf(s->path, sizeof(s->path), "%s", job->path);
-    int temporary =
-        snprintf(s->temporary, sizeof(s->temporary), "%s.%d.temp", job->path, (int)getpid());
-    if (len >= (int)sizeof(s->path) || temporary >= (int)sizeof(s->temporary))
+    if (!set_paths(s, job->path))
         return KV_ERR_IO;
     s->job = *job;
     s->flags = entry_flags(o);
@@ -382,6 +395,7 @@ enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
     s->error = 0;
     s->cancelled = false;
     atomic_store(&s->finished, false);
+    atomic_store(&s->emptied, false);
     /* Commands are made of whole values. */
     struct kv_snapshot_ops ops = {
         .entry = put_entry,
@@ -415,9 +429,9 @@ enum kv_err kv_saver_start_file(struct kv_saver *s, bool schedule, bool *schedul
 
 bool kv_saver_cancel(struct kv_saver *s)
 {
-    bool any = s->scheduled || (s->going_on && !s->job.aof_base);
+    bool any = s->scheduled || kv_saver_saves_file(s);
     s->scheduled = false;
-    if (s->going_on && !s->job.aof_base) {
+    if (kv_saver_saves_file(s)) {
         s->cancelled = true;
         kv_snapshot_fail(s->engine);
     }
@@ -431,10 +445,14 @@ static void log_end(const struct kv_saver *s)
                (unsigned long long)s->bytes, (long long)s->last_seconds);
     else if (s->cancelled)
         kv_log(KV_LOG_NOTICE, "Background saving was cancelled");
+    else if (s->result == KV_ERR_CLOSED)
+        kv_log(KV_LOG_NOTICE,
+               "Background saving to '%s' was given up: a database was flushed or "
+               "exchanged",
+               s->path);
     else
         kv_log(KV_LOG_WARNING, "Background saving to '%s' failed: %s", s->path,
-               s->error != 0 ? strerror(s->error)
-                             : "a database was flushed or exchanged, or memory was short");
+               s->error != 0 ? strerror(s->error) : "memory was short");
 }
 
 static void conclude(struct kv_saver *s)
@@ -444,13 +462,18 @@ static void conclude(struct kv_saver *s)
     release_writers(s);
     s->last_seconds = ((int64_t)(kv_clock_mono_ns() / 1000000) - s->start_ms) / 1000;
     log_end(s);
-    if (!s->job.aof_base && !s->cancelled) {
-        s->last_good = s->result == KV_OK;
-        if (s->result == KV_OK) {
-            s->saved_changes = s->start_changes;
-            s->last_save = seconds_now();
-            s->saves++;
-        }
+    if (s->job.aof_base || s->cancelled)
+        return;
+    if (s->result == KV_ERR_CLOSED) {
+        /* No fault of the disk. What was wanted is begun anew, unless all of it is gone. */
+        s->scheduled = s->scheduled || !atomic_load(&s->emptied);
+        return;
+    }
+    s->last_good = s->result == KV_OK;
+    if (s->result == KV_OK) {
+        s->saved_changes = s->start_changes;
+        s->last_save = seconds_now();
+        s->saves++;
     }
 }
 
@@ -499,13 +522,26 @@ static const struct kv_save_point *reached_point(const struct kv_saver *s)
     return NULL;
 }
 
-void kv_saver_cron(struct kv_saver *s)
+void kv_saver_apply(struct kv_saver *s)
 {
     const struct kv_options *o = kv_engine_options(s->engine);
-    if (s->going_on && atomic_load(&s->finished))
-        conclude(s);
     kv_commit_deny_unsaved(s->engine, !s->last_good && o->stop_writes_on_save_error &&
                                           o->save_point_count != 0);
+}
+
+void kv_saver_flushed(struct kv_saver *s)
+{
+    atomic_store(&s->emptied, true);
+    atomic_store(&s->flushed, true);
+}
+
+void kv_saver_cron(struct kv_saver *s)
+{
+    if (s->going_on && atomic_load(&s->finished))
+        conclude(s);
+    kv_saver_apply(s);
+    if (atomic_exchange(&s->flushed, false) && kv_saver_has_points(s))
+        s->scheduled = true;
     if (s->going_on || s->wanted)
         return;
     const struct kv_save_point *p = s->scheduled ? NULL : reached_point(s);
@@ -522,6 +558,11 @@ void kv_saver_cron(struct kv_saver *s)
 bool kv_saver_going_on(const struct kv_saver *s)
 {
     return s->going_on;
+}
+
+bool kv_saver_saves_file(const struct kv_saver *s)
+{
+    return s->going_on && !s->job.aof_base;
 }
 
 int64_t kv_saver_last_save(const struct kv_saver *s)

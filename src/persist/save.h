@@ -28,7 +28,8 @@ void kv_saver_note_loaded(struct kv_saver *s, uint64_t keys, uint64_t expired);
 /* What a loaded file holds for others (functions); files that are written hold it again. */
 struct kv_rdb_kept *kv_saver_kept(struct kv_saver *s);
 
-/* [alone] SAVE, now and whole. KV_ERR_AGAIN: a saving goes on. KV_ERR_IO is logged. */
+/* [alone] SAVE, now and whole. KV_ERR_AGAIN: the file is being saved in the background (a base of
+ * the log is no hindrance). KV_ERR_IO is logged. */
 enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v) KV_MUST_CHECK;
 
 /* What a saving in the background is for. */
@@ -36,7 +37,8 @@ struct kv_save_job {
     const char *path; /* copied */
     bool aof_base;    /* of an append-only log, else `dbfilename` */
     bool commands;    /* it consists of commands (aof_base.h), else it is an RDB file */
-    /* Called when it is over, on the thread that wrote; NULL: nobody asks. */
+    /* Called when it is over, on the thread that wrote; NULL: nobody asks. KV_ERR_CLOSED: databases
+     * were flushed or exchanged, which made the snapshot worthless. */
     void (*finish)(void *arg, enum kv_err err);
     void *arg;
 };
@@ -54,10 +56,19 @@ bool kv_saver_cancel(struct kv_saver *s);
 /* Gives up a saving that goes on and waits for its end: all workers stand still or have ended. */
 void kv_saver_abandon(struct kv_saver *s);
 
-/* Periodic work: the end of a saving, save points. */
+/* Periodic work: the end of a saving, save points. A saving of `dbfilename` that a flush of one
+ * database or an exchange made worthless is begun anew. */
 void kv_saver_cron(struct kv_saver *s);
 
+/* Options have changed: writes are refused, or not any more. [KV_MODE_STOP, or worker 0] */
+void kv_saver_apply(struct kv_saver *s);
+
+/* Before FLUSHALL takes effect, on any thread: with save points the empty keyspace is saved at
+ * once, for a file with all that was deleted would come back at the next start. */
+void kv_saver_flushed(struct kv_saver *s);
+
 bool kv_saver_going_on(const struct kv_saver *s);
+bool kv_saver_saves_file(const struct kv_saver *s);   /* and it is no base of a log */
 int64_t kv_saver_last_save(const struct kv_saver *s); /* seconds of Unix time; LASTSAVE */
 
 /* SHUTDOWN: true when save points are set, so that it saves without being told to. */

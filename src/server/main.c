@@ -96,7 +96,7 @@ static void on_cron(struct kv_engine *e, void *arg)
     int number = kv_signals_take();
     if (number == 0)
         return;
-    if (kv_saver_going_on(s)) {
+    if (kv_saver_saves_file(s)) {
         /* The one in the background would be late: it is given up, and we look again. */
         (void)kv_saver_cancel(s);
         kv_signals_again();
