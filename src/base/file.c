@@ -25,12 +25,19 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static _Atomic(unsigned) temporary_count;
 
 /* --- faults --- */
+
+struct sync_note {
+    bool known;
+    struct timespec time;
+    struct stat file;
+};
 
 #ifdef KV_DEBUG
 struct fault_plan {
@@ -93,6 +100,37 @@ bool kv_file_fail_text(const char *text)
     }
     return true;
 }
+
+static atomic_int sync_log = -1; /* descriptor */
+
+bool kv_file_log_syncs(const char *path)
+{
+    atomic_store(&sync_log, open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+    return atomic_load(&sync_log) >= 0;
+}
+
+/* What a sync that begins now is sure to cover. */
+static struct sync_note note_of(int fd)
+{
+    struct sync_note n = {0};
+    if (atomic_load(&sync_log) >= 0) {
+        clock_gettime(CLOCK_MONOTONIC, &n.time);
+        n.known = fstat(fd, &n.file) == 0;
+    }
+    return n;
+}
+
+static void log_sync(const struct sync_note *n)
+{
+    char line[96];
+    if (!n->known)
+        return;
+    long long ns = (long long)n->time.tv_sec * 1000000000 + n->time.tv_nsec;
+    int len = snprintf(line, sizeof(line), "%llu %lld %lld\n", (unsigned long long)n->file.st_ino,
+                       (long long)n->file.st_size, ns);
+    ssize_t put = write(atomic_load(&sync_log), line, (size_t)len);
+    KV_ASSERT(put == len);
+}
 #else
 static inline bool fault(enum kv_file_call call)
 {
@@ -110,6 +148,23 @@ bool kv_file_fail_text(const char *text)
 {
     (void)text;
     return false;
+}
+
+bool kv_file_log_syncs(const char *path)
+{
+    (void)path;
+    return false;
+}
+
+static inline struct sync_note note_of(int fd)
+{
+    (void)fd;
+    return (struct sync_note){0};
+}
+
+static inline void log_sync(const struct sync_note *n)
+{
+    (void)n;
 }
 #endif
 
@@ -201,12 +256,15 @@ enum kv_err kv_file_read_at(int fd, void *bytes, size_t len, uint64_t offset)
 
 enum kv_err kv_file_sync(int fd)
 {
+    struct sync_note note = note_of(fd);
     if (fault(KV_FILE_SYNC))
         return KV_ERR_IO;
     int rc;
     do
         rc = fdatasync(fd);
     while (rc != 0 && errno == EINTR);
+    if (rc == 0)
+        log_sync(&note);
     return rc == 0 ? KV_OK : KV_ERR_IO;
 }
 

@@ -82,4 +82,10 @@ bool kv_file_fail(enum kv_file_call call, uint64_t first, uint64_t count, int er
  * has no faults. */
 bool kv_file_fail_text(const char *text);
 
+/* From now on each kv_file_sync that succeeds appends a line to the file `path`: inode, bytes that
+ * are durable (what the file had when the call began), CLOCK_MONOTONIC in ns when it began. Whoever
+ * plays a crash of the machine cuts files off there. False: it cannot be opened, or this build has
+ * no faults. Before other threads sync. */
+bool kv_file_log_syncs(const char *path);
+
 #endif

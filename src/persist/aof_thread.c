@@ -455,7 +455,9 @@ static void switch_file(struct kv_aof *a)
     if (a->fd >= 0) {
         submit_sync(a, a->fd, true);
         a->fd = -1;
-        if (mode_of(a) == KV_APPENDFSYNC_ALWAYS || a->journal != NULL)
+        /* Before anything goes into the next file: a crash of the machine may cut off the end of a
+         * log, and a hole in its middle would make it worthless. */
+        if (!atomic_load(&a->lazy_rewrite) || a->journal != NULL)
             await_sync(a);
     }
     a->written = kv_stream_offset(a->reader);

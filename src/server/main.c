@@ -269,7 +269,7 @@ static enum kv_err prepare(struct kv_config *c, struct kv_options *o)
 int main(int argc, char **argv)
 {
     struct kv_options options;
-    const char *faults = getenv("KVIK_FILE_FAULTS");
+    const char *faults = getenv("KVIK_FILE_FAULTS"), *syncs = getenv("KVIK_FILE_SYNCS");
     kv_start_std_descriptors();
     kv_mem_init();
     kv_clock_init();
@@ -284,6 +284,8 @@ int main(int argc, char **argv)
     /* Only test builds have any. */
     if (faults != NULL)
         (void)kv_file_fail_text(faults);
+    if (syncs != NULL)
+        (void)kv_file_log_syncs(syncs);
     struct kv_config *config = kv_config_create();
     int status = 1;
     if (kv_start_configure(config, argc, argv) == KV_OK && prepare(config, &options) == KV_OK) {
