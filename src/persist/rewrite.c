@@ -127,7 +127,7 @@ enum kv_rewrite_answer kv_rewriter_start(struct kv_rewriter *r)
 
 bool kv_rewriter_going_on(const struct kv_rewriter *r)
 {
-    return atomic_load(&r->busy);
+    return atomic_load(&r->busy) || kv_saver_writes_base(r->saver);
 }
 
 bool kv_rewriter_scheduled(const struct kv_rewriter *r)
@@ -137,8 +137,11 @@ bool kv_rewriter_scheduled(const struct kv_rewriter *r)
 
 void kv_rewriter_cron(struct kv_rewriter *r)
 {
-    if (!kv_engine_options(r->engine)->appendonly || atomic_load(&r->busy) ||
-        kv_saver_going_on(r->saver))
+    if (!kv_engine_options(r->engine)->appendonly) {
+        atomic_store(&r->scheduled, false); /* when it is on again it wants a base anyway */
+        return;
+    }
+    if (atomic_load(&r->busy) || kv_saver_going_on(r->saver))
         return;
     if (atomic_load(&r->scheduled) || kv_aof_wants_rewrite(r->log) != KV_AOF_NO_REWRITE)
         set_out(r);

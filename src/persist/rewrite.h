@@ -27,7 +27,8 @@ enum kv_rewrite_answer {
 };
 enum kv_rewrite_answer kv_rewriter_start(struct kv_rewriter *r);
 
-/* From the answer to the end, so that whoever has seen the answer sees it going on. Any thread. */
+/* From the answer to the end, so that whoever has seen the answer sees it going on, and whoever
+ * sees it over can begin the next. Worker 0, or the world stopped. */
 bool kv_rewriter_going_on(const struct kv_rewriter *r);
 bool kv_rewriter_scheduled(const struct kv_rewriter *r);
 

@@ -140,10 +140,21 @@ static uint32_t entry_flags(const struct kv_options *o)
     }
 }
 
+static void conclude(struct kv_saver *s);
+
+/* A saving that has ended is no hindrance for the next one, whether or not periodic work has come
+ * to see its end. Worker 0, or the world stopped. */
+static void settle(struct kv_saver *s)
+{
+    if (s->going_on && atomic_load(&s->finished))
+        conclude(s);
+}
+
 enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
 {
     const struct kv_options *o = kv_engine_options(s->engine);
     int error;
+    settle(s);
     if (kv_saver_saves_file(s))
         return KV_ERR_AGAIN;
     struct kv_rdb_save_options options = {
@@ -380,6 +391,7 @@ static bool set_paths(struct kv_saver *s, const char *path)
 enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
 {
     const struct kv_options *o = kv_engine_options(s->engine);
+    settle(s);
     if (s->going_on || kv_snapshot_going_on(s->engine))
         return KV_ERR_AGAIN;
     if (!set_paths(s, job->path))
@@ -537,8 +549,7 @@ void kv_saver_flushed(struct kv_saver *s)
 
 void kv_saver_cron(struct kv_saver *s)
 {
-    if (s->going_on && atomic_load(&s->finished))
-        conclude(s);
+    settle(s);
     kv_saver_apply(s);
     if (atomic_exchange(&s->flushed, false) && kv_saver_has_points(s))
         s->scheduled = true;
@@ -558,6 +569,11 @@ void kv_saver_cron(struct kv_saver *s)
 bool kv_saver_going_on(const struct kv_saver *s)
 {
     return s->going_on;
+}
+
+bool kv_saver_writes_base(const struct kv_saver *s)
+{
+    return s->going_on && s->job.aof_base && !atomic_load(&s->finished);
 }
 
 bool kv_saver_saves_file(const struct kv_saver *s)

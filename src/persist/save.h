@@ -68,6 +68,7 @@ void kv_saver_apply(struct kv_saver *s);
 void kv_saver_flushed(struct kv_saver *s);
 
 bool kv_saver_going_on(const struct kv_saver *s);
+bool kv_saver_writes_base(const struct kv_saver *s);  /* of a log, and its thread is at work */
 bool kv_saver_saves_file(const struct kv_saver *s);   /* and it is no base of a log */
 int64_t kv_saver_last_save(const struct kv_saver *s); /* seconds of Unix time; LASTSAVE */
 
