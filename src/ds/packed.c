@@ -240,37 +240,88 @@ static size_t checked_item(const uint8_t *at, const uint8_t *end)
     return body + tail;
 }
 
-static bool shortest_form(const uint8_t *at)
+static bool shortest_text(const uint8_t *at, struct kv_slice text)
 {
-    struct kv_packed_item item = kv_packed_get(at);
     struct kv_needle n;
-    if (item.ptr != NULL)
-        kv_needle_init(&n, kv_slice(item.ptr, item.len));
-    else
-        kv_needle_init_int(&n, item.number);
+    kv_needle_init(&n, text);
     return n.head_len + n.len == kv_packed_body(at) && kv_needle_is_at(&n, at);
+}
+
+/* Of an integer that lies there whole: no shorter form holds it. */
+KV_INLINE bool shortest_int(const uint8_t *at)
+{
+    int64_t wide;
+    switch (at[0]) {
+    case 0xf1:
+        wide = get_le(at + 1, 2);
+        return wide < -4096 || wide > 4095;
+    case 0xf2:
+        wide = get_le(at + 1, 3);
+        return wide < INT16_MIN || wide > INT16_MAX;
+    case 0xf3:
+        wide = get_le(at + 1, 4);
+        return wide < -(1 << 23) || wide >= 1 << 23;
+    case 0xf4:
+        wide = get_le(at + 1, 8);
+        return wide < INT32_MIN || wide > INT32_MAX;
+    default: /* 7 bits, or 13 of which the highest is the sign */
+        return at[0] < 0x80 || at[0] > 0xc0 || at[1] > 127;
+    }
+}
+
+KV_INLINE bool is_short_text(uint8_t head)
+{
+    return (head & 0xc0) == 0x80;
+}
+
+/* The item at `at`, checked; its bytes, or 0 when it is broken. */
+KV_INLINE size_t look_at_item(const uint8_t *at, const uint8_t *end, struct kv_packed_facts *facts)
+{
+    size_t len = at[0] & 0x3f;
+    if (KV_LIKELY(is_short_text(at[0]) && len + 2 <= (size_t)(end - at))) {
+        struct kv_slice text = kv_slice((const char *)at + 1, len);
+        if (KV_UNLIKELY(at[1 + len] != 1 + len))
+            return 0;
+        if (KV_UNLIKELY(!kv_packed_is_plain(text) && !shortest_text(at, text)))
+            facts->verdict = KV_PACKED_FOREIGN;
+        facts->longest = KV_MAX(facts->longest, len);
+        return len + 2;
+    }
+    size_t bytes = checked_item(at, end);
+    if (bytes == 0)
+        return 0;
+    struct kv_packed_item item = {NULL, 0, 0};
+    if (at[0] >= 0xe0 && at[0] <= 0xf0)
+        item = kv_packed_get(at);
+    if (item.ptr != NULL ? !shortest_text(at, kv_slice(item.ptr, item.len)) : !shortest_int(at))
+        facts->verdict = KV_PACKED_FOREIGN;
+    facts->longest = KV_MAX(facts->longest, (size_t)item.len);
+    return bytes;
+}
+
+struct kv_packed_facts kv_packed_look(const uint8_t *list, size_t len)
+{
+    struct kv_packed_facts facts = {.verdict = KV_PACKED_BROKEN};
+    if (len < KV_PACKED_EMPTY || len > KV_PACKED_MAX || kv_packed_bytes(list) != len ||
+        list[len - 1] != KV_PACKED_END)
+        return facts;
+    const uint8_t *end = list + len - 1;
+    facts.verdict = KV_PACKED_GOOD;
+    for (const uint8_t *at = kv_packed_first(list); at < end; facts.count++) {
+        size_t bytes = look_at_item(at, end, &facts);
+        if (KV_UNLIKELY(bytes == 0)) {
+            facts.verdict = KV_PACKED_BROKEN;
+            return facts;
+        }
+        at += bytes;
+    }
+    uint32_t told = head_count(list);
+    if (told != KV_PACKED_COUNT_UNKNOWN && told != facts.count)
+        facts.verdict = KV_PACKED_BROKEN;
+    return facts;
 }
 
 enum kv_packed_verdict kv_packed_valid(const uint8_t *list, size_t len)
 {
-    enum kv_packed_verdict verdict = KV_PACKED_GOOD;
-    uint32_t count = 0;
-    if (len < KV_PACKED_EMPTY || len > KV_PACKED_MAX || kv_packed_bytes(list) != len ||
-        list[len - 1] != KV_PACKED_END)
-        return KV_PACKED_BROKEN;
-    const uint8_t *end = list + len - 1;
-    const uint8_t *at = kv_packed_first(list);
-    while (at < end) {
-        size_t bytes = checked_item(at, end);
-        if (bytes == 0)
-            return KV_PACKED_BROKEN;
-        if (!shortest_form(at))
-            verdict = KV_PACKED_FOREIGN;
-        count++;
-        at += bytes;
-    }
-    uint32_t told = head_count(list);
-    if (told != KV_PACKED_COUNT_UNKNOWN && told != count)
-        return KV_PACKED_BROKEN;
-    return verdict;
+    return kv_packed_look(list, len).verdict;
 }

@@ -226,7 +226,14 @@ enum kv_packed_verdict {
     KV_PACKED_GOOD,
 };
 
-/* Looks at every item and never past `len`. */
+struct kv_packed_facts {
+    enum kv_packed_verdict verdict;
+    uint32_t count; /* items; as far as was looked, when it is broken */
+    size_t longest; /* bytes of the longest string; 0: there are only integers */
+};
+
+/* Looks at every item, once, and never past `len`. */
+struct kv_packed_facts kv_packed_look(const uint8_t *list, size_t len);
 enum kv_packed_verdict kv_packed_valid(const uint8_t *list, size_t len);
 
 #endif

@@ -62,6 +62,11 @@ struct kv_table {
 void kv_table_init(struct kv_table *t, uint64_t (*hash_of)(const void *item, void *arg), void *arg,
                    enum kv_mem_owner owner);
 
+/* Gives a table that has never had an item the size that it will have with `count` of them, so that
+ * it does not grow on the way there. Fewer cost memory until items are removed, more let it grow as
+ * ever. KV_ERR_NOMEM: nothing has changed. */
+enum kv_err kv_table_reserve(struct kv_table *t, uint64_t count) KV_MUST_CHECK;
+
 /* Frees the table's own memory; the items are the caller's (walk with kv_table_each first). */
 void kv_table_release(struct kv_table *t);
 

@@ -386,6 +386,26 @@ enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_sl
     return set(v, k, value, expiry, existed);
 }
 
+enum kv_err kv_store_add(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                         int64_t expiry)
+{
+    struct target t = {.shard = shard_of(v->store, k->hash)};
+    int64_t number = 0;
+    struct entry_form f = {
+        .key = kv_slice(k->ptr, k->len),
+        .epoch = v->store->epoch,
+        .access = access_when_set(v, NULL),
+        .expiry = expiry,
+    };
+    KV_DASSERT(expiry == KV_NO_EXPIRY || (expiry >= 0 && expiry <= KV_EXPIRY_MAX));
+    if (KV_UNLIKELY(v->store->tells_sets))
+        return set_telling(v, k, value, expiry, NULL);
+    t.database = shard_database_get(v->store, t.shard, v->db);
+    KV_DASSERT(database_find(t.database, k) == NULL);
+    form_of_string(&f, value, &number);
+    return set_anew(v, &t, k->hash, &f);
+}
+
 enum kv_err kv_store_set_text(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
                               int64_t expiry)
 {

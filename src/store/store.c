@@ -173,6 +173,14 @@ void kv_store_prefetch_bucket(const struct kv_view *v, uint64_t hash)
         kv_table_prefetch_bucket(&database->table, hash);
 }
 
+void kv_store_reserve(struct kv_view *v, uint32_t shard, uint64_t count)
+{
+    KV_ASSERT(shard <= v->store->shard_mask);
+    struct kv_database *database = shard_database_get(v->store, &v->store->shards[shard], v->db);
+    if (database->table.count == 0)
+        (void)!kv_table_reserve(&database->table, count);
+}
+
 /* Looks at the home bucket alone: the line that stage 1 fetched. Its neighbours would be misses,
  * and a miss here costs what the prefetch was to save. */
 const struct kv_entry *kv_store_prefetch_entry(const struct kv_view *v, uint64_t hash)

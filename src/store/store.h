@@ -180,6 +180,14 @@ void kv_store_renewed(struct kv_view *v, const struct kv_key *k, enum kv_type ol
 enum kv_err kv_store_set(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
                          int64_t expiry, bool *existed) KV_MUST_CHECK KV_HOT;
 
+/* About `count` keys will be put into v->db in this shard: an empty table gets that size at once.
+ * Where memory is short nothing happens. */
+void kv_store_reserve(struct kv_view *v, uint32_t shard, uint64_t count);
+
+/* As kv_store_set for a key that is not there, as a lookup under the same lock has just told. */
+enum kv_err kv_store_add(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
+                         int64_t expiry) KV_MUST_CHECK;
+
 /* As kv_store_set, but an integer's text stays text: embstr, as floating-point counters have it. */
 enum kv_err kv_store_set_text(struct kv_view *v, const struct kv_key *k, struct kv_slice value,
                               int64_t expiry) KV_MUST_CHECK;

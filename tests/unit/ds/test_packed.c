@@ -168,7 +168,55 @@ START_TEST(foreign_bytes_are_looked_at_and_not_past)
     /* A number that is written as text. */
     static const uint8_t text_number[] = {11, 0, 0, 0, 1, 0, 0x82, '1', '2', 3, 0xff};
     ck_assert_int_eq(kv_packed_valid(text_number, sizeof(text_number)), KV_PACKED_FOREIGN);
+    struct kv_packed_facts facts = kv_packed_look(l.bytes, l.len);
+    ck_assert_uint_eq(facts.count, 3);
+    ck_assert_uint_eq(facts.longest, 5);
     free(copy);
+}
+END_TEST
+
+/* Integers around every border, in every form that holds them: only the shortest is ours. */
+START_TEST(an_integer_in_a_longer_form_is_foreign)
+{
+    static const int64_t borders[] = {
+        0,        127,     128,       4095,       4096,      32767,     32768,
+        8388607,  8388608, INT32_MAX, 2147483648, INT64_MAX, -1,        -4096,
+        -4097,    -32768,  -32769,    -8388608,   -8388609,  INT32_MIN, INT32_MIN - INT64_C(1),
+        INT64_MIN};
+    static const struct {
+        uint8_t head;
+        unsigned bytes;
+    } forms[] = {{0xf1, 2}, {0xf2, 3}, {0xf3, 4}, {0xf4, 8}};
+    for (size_t i = 0; i < KV_ARRAY_LEN(borders); i++) {
+        struct kv_needle shortest;
+        kv_needle_init_int(&shortest, borders[i]);
+        for (size_t j = 0; j < KV_ARRAY_LEN(forms); j++) {
+            unsigned bytes = forms[j].bytes, unused = 64 - 8 * bytes;
+            if ((int64_t)((uint64_t)borders[i] << unused) >> unused != borders[i])
+                continue;
+            uint8_t list[17] = {(uint8_t)(9 + bytes), 0, 0, 0, 1, 0, forms[j].head};
+            memcpy(list + 7, &borders[i], bytes);
+            list[7 + bytes] = (uint8_t)(1 + bytes);
+            list[8 + bytes] = 0xff;
+            enum kv_packed_verdict want =
+                shortest.head[0] == forms[j].head ? KV_PACKED_GOOD : KV_PACKED_FOREIGN;
+            ck_assert_int_eq(kv_packed_valid(list, 9 + bytes), want);
+        }
+        if (borders[i] < -4096 || borders[i] > 4095)
+            continue;
+        uint8_t list[] = {10,
+                          0,
+                          0,
+                          0,
+                          1,
+                          0,
+                          (uint8_t)(0xc0 | ((uint64_t)borders[i] >> 8 & 0x1f)),
+                          (uint8_t)borders[i],
+                          2,
+                          0xff};
+        ck_assert_int_eq(kv_packed_valid(list, sizeof(list)),
+                         borders[i] >= 0 && borders[i] < 128 ? KV_PACKED_FOREIGN : KV_PACKED_GOOD);
+    }
 }
 END_TEST
 
@@ -177,6 +225,7 @@ int main(void)
     struct unit u;
     unit_begin(&u, "packed");
     unit_add(&u, every_number_has_its_shortest_form);
+    unit_add(&u, an_integer_in_a_longer_form_is_foreign);
     unit_add(&u, strings_of_every_length_are_walked_both_ways);
     unit_add(&u, a_search_goes_on_where_it_is_told_and_wraps);
     unit_add(&u, a_count_beyond_the_head_is_walked_for);

@@ -308,6 +308,71 @@ START_TEST(removing_what_is_absent_aborts)
 }
 END_TEST
 
+START_TEST(a_reserved_table_does_not_grow)
+{
+    static const size_t counts[] = {1, 7, 10, 300, 400, 449, 5000, 100000};
+    kv_mem_init();
+    for (size_t i = 0; i < KV_ARRAY_LEN(counts); i++) {
+        fill(counts[i], 77 + i);
+        size_t grown = kv_table_memory(&table);
+        kv_table_release(&table);
+        ck_assert_int_eq(kv_table_reserve(&table, counts[i]), KV_OK);
+        size_t reserved = kv_table_memory(&table);
+        uint32_t segments = table.segment_count;
+        for (size_t j = 0; j < counts[i]; j++)
+            ck_assert_int_eq(kv_table_insert(&table, numbers[j].hash, &numbers[j]), KV_OK);
+        ck_assert_uint_eq(table.segment_count, segments);
+        ck_assert_uint_le(kv_table_memory(&table), reserved + reserved / 50);
+        ck_assert_uint_le(reserved, grown * 2);
+        kv_table_check(&table);
+        for (size_t j = 0; j < counts[i]; j++)
+            ck_assert_ptr_eq(kv_table_find(&table, numbers[j].hash, number_same, &numbers[j]),
+                             &numbers[j]);
+        empty();
+    }
+}
+END_TEST
+
+START_TEST(a_reserved_table_shrinks_and_grows_as_ever)
+{
+    kv_mem_init();
+    fill(20000, 5);
+    kv_table_release(&table);
+    ck_assert_int_eq(kv_table_reserve(&table, 5000), KV_OK);
+    for (size_t j = 0; j < number_count; j++)
+        ck_assert_int_eq(kv_table_insert(&table, numbers[j].hash, &numbers[j]), KV_OK);
+    kv_table_check(&table);
+    for (size_t j = 100; j < number_count; j++)
+        kv_table_remove(&table, numbers[j].hash, &numbers[j]);
+    kv_table_check(&table);
+    ck_assert_uint_le(kv_table_memory(&table), 32 * 1024);
+    empty();
+}
+END_TEST
+
+START_TEST(nothing_is_reserved_when_memory_is_short)
+{
+    kv_mem_init();
+    kv_table_init(&table, number_hash, NULL, KV_MEM_TABLE);
+    uint64_t n = 1;
+    for (;; n++) {
+        kv_mem_fail_try(n);
+        enum kv_err err = kv_table_reserve(&table, 3000);
+        kv_mem_fail_try(0);
+        if (err == KV_OK)
+            break;
+        ck_assert_int_eq(err, KV_ERR_NOMEM);
+        ck_assert_uint_eq(kv_table_memory(&table), 0);
+        ck_assert_int_eq(kv_mem_used(KV_MEM_TABLE), 0);
+    }
+#ifdef KV_DEBUG
+    ck_assert_uint_ge(n, 9); /* directory and segments; other builds never fail */
+#endif
+    ck_assert_uint_ge(table.segment_count, 8);
+    kv_table_release(&table);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -324,6 +389,9 @@ int main(void)
     unit_add(&u, positions_of_scan_fit_53_bits_with_4096_shards);
     unit_add(&u, random_items_are_uniform);
     unit_add(&u, samples_are_buckets_and_meet_every_item_equally);
+    unit_add(&u, a_reserved_table_does_not_grow);
+    unit_add(&u, a_reserved_table_shrinks_and_grows_as_ever);
+    unit_add(&u, nothing_is_reserved_when_memory_is_short);
     unit_add_abort(&u, removing_what_is_absent_aborts);
     return unit_run(&u);
 }

@@ -51,6 +51,32 @@ START_TEST(a_string_is_encoded_by_its_bytes)
 }
 END_TEST
 
+/* As setting does, for what a lookup has just not found. */
+START_TEST(a_string_that_is_added_is_as_if_it_were_set)
+{
+    static const char *const values[] = {"", "7", "text", NULL};
+    for (int i = 0; i < 4; i++) {
+        struct kv_slice value = values[i] != NULL ? kv_slice_cstr(values[i]) : pattern_of(70000, 1);
+        struct kv_key k = key_of("added"), other = key_of("adder");
+        int64_t expiry = i % 2 == 0 ? KV_NO_EXPIRY : FIXTURE_NOW + 1000;
+        ck_assert_ptr_null(kv_store_write(&view, &k));
+        ck_assert_int_eq(kv_store_add(&view, &k, value, expiry), KV_OK);
+        struct kv_entry *set = set_slice(&other, value, expiry), *added = kv_store_peek(&view, &k);
+        ck_assert_int_eq(kv_entry_encoding(added), kv_entry_encoding(set));
+        ck_assert_uint_eq(kv_entry_size(added), kv_entry_size(set));
+        ck_assert_int_eq(kv_entry_expiry(added), expiry);
+        ck_assert_uint_eq(kv_store_expires(store, 0), expiry == KV_NO_EXPIRY ? 0 : 2);
+        uint8_t digests[2][20];
+        kv_entry_digest(added, digests[0]);
+        kv_entry_digest(set, digests[1]);
+        ck_assert_mem_eq(digests[0], digests[1], 20);
+        kv_store_check(store);
+        kv_store_delete(&view, &k, added);
+        kv_store_delete(&view, &other, kv_store_peek(&view, &other));
+    }
+}
+END_TEST
+
 START_TEST(sixteen_and_thirty_two_bytes_make_an_entry_of_fifty_six)
 {
     struct kv_key k = key_of("0123456789abcdef");
@@ -528,6 +554,7 @@ int main(void)
     struct unit u;
     store_begin(&u, "change");
     unit_add(&u, a_string_is_encoded_by_its_bytes);
+    unit_add(&u, a_string_that_is_added_is_as_if_it_were_set);
     unit_add(&u, sixteen_and_thirty_two_bytes_make_an_entry_of_fifty_six);
     unit_add(&u, every_length_of_key_and_value_is_kept_with_and_without_expiry);
     unit_add(&u, a_set_of_the_same_block_size_overwrites_in_place);
