@@ -196,27 +196,42 @@ static bool same_item(const uint8_t *a, const uint8_t *b)
     return a[0] == b[0] && body == kv_packed_body(b) && memcmp(a, b, body) == 0;
 }
 
-/* The first eight bytes of an item's body, or all of it: nearly always enough to tell two apart. */
-static uint64_t first_bytes(const uint8_t *at)
+/* A number that nearly always tells two items apart: their first and their last bytes. Names of one
+ * value often begin alike, or end alike. */
+KV_INLINE uint64_t mark_of(const uint8_t *at, size_t body)
 {
-    uint64_t word = 0;
-    memcpy(&word, at, KV_MIN(kv_packed_body(at), sizeof(word)));
-    return word;
+    uint64_t first = at[0], last = 0;
+    uint32_t head, tail;
+    if (KV_LIKELY(body >= sizeof(first))) {
+        memcpy(&first, at, sizeof(first));
+        memcpy(&last, at + body - sizeof(last), sizeof(last));
+    } else if (body >= sizeof(head)) {
+        memcpy(&head, at, sizeof(head));
+        memcpy(&tail, at + body - sizeof(tail), sizeof(tail));
+        first = head;
+        last = tail;
+    } else if (body > 1) {
+        first |= (uint64_t)at[1] << 8 | (uint64_t)at[body - 1] << 16;
+    }
+    return first ^ last * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 static bool pairs_distinct(const uint8_t *list, unsigned stride)
 {
     const uint8_t *names[PAIRS_MAX];
-    uint64_t words[PAIRS_MAX];
+    uint64_t marks[PAIRS_MAX];
     unsigned count = 0;
     for (const uint8_t *at = kv_packed_first(list); !kv_packed_at_end(at);
          at = kv_packed_skip(at, stride)) {
-        uint64_t word = first_bytes(at);
+        uint64_t mark = mark_of(at, kv_packed_body(at));
+        unsigned same = 0;
         for (unsigned i = 0; i < count; i++)
-            if (KV_UNLIKELY(words[i] == word) && same_item(names[i], at))
+            same += marks[i] == mark;
+        for (unsigned i = 0; same > 0 && i < count; i++)
+            if (marks[i] == mark && same_item(names[i], at))
                 return false;
         names[count] = at;
-        words[count++] = word;
+        marks[count++] = mark;
     }
     return true;
 }

@@ -43,7 +43,11 @@ enum kv_rdb_result kv_rdb_put_built(struct kv_view *v, struct kv_rdb_reader *r,
     enum kv_err err;
     switch (b->kind) {
     case KV_RDB_BUILT_TEXT:
-        err = kv_store_set(v, t->key, b->bytes, t->expiry, NULL);
+        /* Where due entries stay, one that nobody sees may be there. */
+        if (t->entry == NULL && !(v->flags & KV_VIEW_NO_EXPIRE))
+            err = kv_store_add(v, t->key, b->bytes, t->expiry);
+        else
+            err = kv_store_set(v, t->key, b->bytes, t->expiry, NULL);
         break;
     case KV_RDB_BUILT_BYTES:
         err = put_bytes(v, t, b);

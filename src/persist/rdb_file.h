@@ -121,6 +121,8 @@ struct kv_rdb_load {
     uint64_t empty;     /* left out as collections without members */
     uint64_t metadata;  /* keys whose modules' metadata was dropped */
     uint64_t announced; /* keys that the file's sizes announced so far */
+    uint64_t expected;  /* of them in the current database, as far as the rest of the file has room
+                           for them; 0: not known */
 };
 
 /* [alone] Reads a file up to its end's checksum, which is compared when the reader keeps one. On

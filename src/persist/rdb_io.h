@@ -148,7 +148,8 @@ bool kv_rdb_take_uint64(struct kv_rdb_reader *r, uint64_t *out) KV_MUST_CHECK;
 bool kv_rdb_take_double(struct kv_rdb_reader *r, double *out) KV_MUST_CHECK;
 bool kv_rdb_take_string(struct kv_rdb_reader *r, struct kv_rdb_string *s, bool keep) KV_MUST_CHECK;
 bool kv_rdb_skip_string(struct kv_rdb_reader *r) KV_MUST_CHECK;
-bool kv_rdb_at_end(struct kv_rdb_reader *r); /* nothing is left */
+bool kv_rdb_at_end(struct kv_rdb_reader *r);         /* nothing is left */
+uint64_t kv_rdb_left(const struct kv_rdb_reader *r); /* bytes; UINT64_MAX: not known */
 void kv_rdb_string_release(struct kv_rdb_string *s);
 
 /* Between the two, `into` gets a copy of all bytes that are taken; one at a time. */

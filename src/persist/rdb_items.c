@@ -182,11 +182,12 @@ static struct kv_slice zipmap_take(struct kv_rdb_items *i)
 
 static bool listpack_open(struct kv_rdb_items *i, const uint8_t *list, size_t len)
 {
-    enum kv_packed_verdict verdict = kv_packed_valid(list, len);
-    if (verdict == KV_PACKED_BROKEN)
+    struct kv_packed_facts facts = kv_packed_look(list, len);
+    if (facts.verdict == KV_PACKED_BROKEN)
         return false;
-    i->canonical = verdict == KV_PACKED_GOOD;
-    i->count = kv_packed_count(list);
+    i->canonical = facts.verdict == KV_PACKED_GOOD;
+    i->longest = facts.longest;
+    i->count = facts.count;
     i->at = kv_packed_first(list);
     return true;
 }

@@ -18,6 +18,7 @@ struct kv_rdb_items {
     const uint8_t *at; /* the next item */
     uint64_t count;    /* items in all */
     bool canonical;    /* a listpack as ds/packed.h keeps it */
+    size_t longest;    /* of a listpack: bytes of its longest string */
     bool value_next;   /* of a zipmap: the next item is a value */
 };
 

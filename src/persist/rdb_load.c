@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #define MAGIC_BYTES 9u
+#define RECORD_BYTES_LEAST 8u /* shorter ones are not expected: tables are not made for them */
 
 /* A file that is being read. */
 struct loading {
@@ -141,6 +142,7 @@ static bool take_database(struct loading *f)
     if (!kv_rdb_take_len(f->r, &db))
         return false;
     f->in_database = true;
+    f->l->expected = 0;
     if (db >= kv_store_database_count(f->v->store))
         return KV_RDB_BAD(f->r, "the file has database %llu, but there are %u",
                           (unsigned long long)db, kv_store_database_count(f->v->store));
@@ -154,6 +156,8 @@ static bool take_sizes(struct loading *f)
     if (!kv_rdb_take_len(f->r, &keys) || !kv_rdb_take_len(f->r, &expires))
         return false;
     f->l->announced += KV_MIN(keys, UINT64_MAX - f->l->announced);
+    uint64_t left = kv_rdb_left(f->r);
+    f->l->expected = left == UINT64_MAX ? 0 : KV_MIN(keys, left / RECORD_BYTES_LEAST);
     return true;
 }
 

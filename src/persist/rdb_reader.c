@@ -220,6 +220,11 @@ static uint64_t left_of_source(const struct kv_rdb_reader *r)
     return r->source_bytes > offset ? r->source_bytes - offset : 0;
 }
 
+uint64_t kv_rdb_left(const struct kv_rdb_reader *r)
+{
+    return r->source_bytes == UINT64_MAX ? UINT64_MAX : left_of_source(r);
+}
+
 bool kv_rdb_at_end(struct kv_rdb_reader *r)
 {
     KV_DASSERT(r->at <= r->end);

@@ -29,6 +29,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/loading.h"
+#include "engine/lockset.h"
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -46,9 +47,10 @@ struct head {
     uint64_t offset; /* of the value in the file */
     int64_t expiry, idle_seconds;
     uint32_t key_len, value_len;
-    uint32_t db;
+    uint32_t expected; /* keys of the database in the shard; 0: not known */
+    uint16_t db;
     int16_t frequency; /* -1: not told */
-    uint8_t form;
+    uint64_t form;
 };
 
 static_assert(sizeof(struct head) % 8 == 0, "heads are aligned");
@@ -64,7 +66,9 @@ struct lane {
     struct kv_store_stats stats; /* loading is no use of the keyspace: dropped */
     struct kv_rdb_reader reader;
     struct kv_rdb_loader loader;
-    struct kv_rdb_load totals; /* keys and empty ones */
+    struct kv_rdb_load totals;        /* keys and empty ones */
+    uint32_t database;                /* of the last record */
+    uint64_t met[KV_SHARDS_MAX / 64]; /* shards that had a key of it */
 };
 
 struct kv_spread {
@@ -194,19 +198,36 @@ static size_t record_bytes(const struct head *h)
     return sizeof(*h) + (((size_t)h->key_len + h->value_len + 7) & ~(size_t)7);
 }
 
+/* The first key of a database in a shard: its table gets the size that it is going to have. */
+static void meet_shard(struct lane *l, const struct head *h)
+{
+    uint32_t shard = kv_store_shard_of(l->view.store, h->hash);
+    uint64_t bit = (uint64_t)1 << (shard & 63);
+    if (KV_LIKELY(l->met[shard >> 6] & bit))
+        return;
+    l->met[shard >> 6] |= bit;
+    if (h->expected != 0)
+        kv_store_reserve(&l->view, shard, h->expected);
+}
+
 static bool put_record(struct lane *l, const struct head *h)
 {
     const char *bytes = (const char *)(h + 1);
     struct kv_rdb_record record = {
         .db = h->db,
-        .form = h->form,
+        .form = (uint8_t)h->form,
         .name = kv_slice(bytes, h->key_len),
         .expiry = h->expiry,
         .idle_seconds = h->idle_seconds,
         .frequency = h->frequency,
     };
     struct kv_key k = {bytes, h->key_len, h->hash};
+    if (KV_UNLIKELY(l->database != h->db)) {
+        memset(l->met, 0, sizeof(l->met));
+        l->database = h->db;
+    }
     l->view.db = h->db;
+    meet_shard(l, h);
     kv_rdb_reader_point(&l->reader, kv_slice(bytes + h->key_len, h->value_len), h->offset);
     return kv_rdb_put_record(&l->loader, &record, &k, NULL, &l->totals);
 }
@@ -387,6 +408,12 @@ static bool end_record(struct kv_rdb_bytes *batch, size_t at)
     return kv_rdb_bytes_append(batch, padding, (size_t)-batch->len & 7);
 }
 
+static uint32_t expected_in_shard(const struct kv_spread *s)
+{
+    return (uint32_t)KV_MIN(s->load->expected / kv_store_shard_count(s->view.store),
+                            (uint64_t)UINT32_MAX);
+}
+
 /* kv_rdb_load's way to get rid of a key. */
 static bool divert(void *arg, struct kv_rdb_reader *r, const struct kv_rdb_record *record)
 {
@@ -401,7 +428,8 @@ static bool divert(void *arg, struct kv_rdb_reader *r, const struct kv_rdb_recor
         .expiry = record->expiry,
         .idle_seconds = record->idle_seconds,
         .key_len = (uint32_t)record->name.len,
-        .db = record->db,
+        .expected = expected_in_shard(s),
+        .db = (uint16_t)record->db,
         .frequency = (int16_t)record->frequency,
         .form = record->form,
     };
@@ -461,6 +489,7 @@ static void begin(struct kv_spread *s, const struct kv_rdb_load *l)
         struct lane *lane = &s->lanes[i];
         lane->view.flags = l->keep_due ? KV_VIEW_NO_EXPIRE : 0;
         memset(&lane->totals, 0, sizeof(lane->totals));
+        memset(lane->met, 0, sizeof(lane->met));
         open_batch(lane)->len = 0;
     }
 }

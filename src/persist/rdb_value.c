@@ -269,18 +269,12 @@ static enum kv_type container_type(uint8_t form)
 static bool fits_as_it_is(struct kv_rdb_loader *l, const struct kv_rdb_items *items, uint8_t form)
 {
     struct kv_rdb_packed_limits limits = kv_rdb_packed_limits(l->limits, container_type(form));
-    if (!items->canonical || items->count / container_stride(form) > limits.entries ||
+    if (!items->canonical || items->longest > limits.value_bytes ||
+        items->count / container_stride(form) > limits.entries ||
         (form != KV_RDB_HASH_LISTPACK && form != KV_RDB_SET_LISTPACK &&
          form != KV_RDB_ZSET_LISTPACK))
         return false;
-    if (form == KV_RDB_ZSET_LISTPACK && !kv_rdb_scores_canonical(items->at - KV_PACKED_HEAD))
-        return false;
-    for (const uint8_t *at = items->at; !kv_packed_at_end(at); at = kv_packed_next(at)) {
-        struct kv_packed_item item = kv_packed_get(at);
-        if (item.ptr != NULL && item.len > limits.value_bytes)
-            return false;
-    }
-    return true;
+    return form != KV_RDB_ZSET_LISTPACK || kv_rdb_scores_canonical(items->at - KV_PACKED_HEAD);
 }
 
 /* One member from a container. */
