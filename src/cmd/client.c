@@ -38,6 +38,7 @@ static const struct {
     {KV_CLIENT_CLOSE_NOW, 'A'}, {KV_CLIENT_PAUSED | KV_CLIENT_BLOCKED, 'b'},
     {KV_CLIENT_UNIX, 'U'},      {KV_CLIENT_NO_EVICT, 'e'},
     {KV_CLIENT_NO_TOUCH, 'T'},  {KV_CLIENT_TRACKING, 't'},
+    {KV_CLIENT_MONITOR, 'O'},
 };
 
 #define FLAG_TEXT_MAX (KV_ARRAY_LEN(flag_letters) + 4) /* P, R, B and the end besides */

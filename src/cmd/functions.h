@@ -169,6 +169,7 @@ void kv_cmd_memory_stats(struct kv_call *call);
 void kv_cmd_memory_usage(struct kv_call *call);
 void kv_cmd_mget(struct kv_call *call);
 void kv_cmd_migrate(struct kv_call *call);
+void kv_cmd_monitor(struct kv_call *call);
 void kv_cmd_move(struct kv_call *call);
 void kv_cmd_mset(struct kv_call *call);
 void kv_cmd_msetex(struct kv_call *call);

@@ -24,8 +24,10 @@
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "engine/call.h"
+#include "engine/client.h"
 #include "engine/engine.h"
 #include "engine/loading.h"
+#include "engine/monitor.h"
 #include "engine/snapshot.h"
 #include "engine/tracking.h"
 #include "persist/save.h"
@@ -107,6 +109,20 @@ void kv_cmd_swapdb(struct kv_call *call)
         kv_tracking_flushed(call->worker);
     }
     call->view.dirty++;
+    kv_reply_ok(call->out);
+}
+
+/* --- MONITOR --- */
+
+void kv_cmd_monitor(struct kv_call *call)
+{
+    if (call->flags & KV_CALL_IN_EXEC) {
+        kv_call_error(call, "ERR MONITOR isn't allowed for DENY BLOCKING client");
+        return;
+    }
+    if (call->client->flags & KV_CLIENT_MONITOR)
+        return; /* it is one: no reply */
+    kv_monitor_join(call->client);
     kv_reply_ok(call->out);
 }
 

@@ -11,6 +11,7 @@
 #include "engine/client.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/monitor.h"
 #include "engine/transaction.h"
 #include "engine/worker.h"
 #include "net/socket.h"
@@ -188,6 +189,7 @@ void kv_client_free(struct kv_client *c)
     kv_errand_leave(c);
     kv_pubsub_forget(c);
     kv_tracking_forget(c);
+    kv_monitor_leave(c);
     kv_delivery_forget(c);
     kv_client_unpark(c);
     kv_commit_forget(c);
@@ -232,6 +234,7 @@ void kv_client_drop(struct kv_client *c)
     kv_client_close_soon(c);
     kv_pubsub_forget(c);
     kv_tracking_forget(c);
+    kv_monitor_leave(c);
     kv_tx_discard(c);
     free_input(c);
     kv_out_release(&c->out);
@@ -243,6 +246,7 @@ void kv_client_reset(struct kv_client *c)
     kv_tx_unwatch_all(c);
     kv_pubsub_forget(c);
     kv_tracking_end(c);
+    kv_monitor_leave(c);
     const uint32_t cleared = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP |
                              KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_TOUCH |
                              KV_CLIENT_AUTHENTICATED;

@@ -46,6 +46,7 @@ enum kv_client_flags {
     KV_CLIENT_UNBLOCK_ERROR = 1u << 22, /* CLIENT UNBLOCK ERROR while it waits for the log */
     KV_CLIENT_WAIT_MUTED = 1u << 23,    /* and that wait gets no reply */
     KV_CLIENT_TO_SEND = 1u << 24,       /* in the worker's list of those to send to (delivery.h) */
+    KV_CLIENT_MONITOR = 1u << 29,       /* is shown every command (monitor.h) */
     KV_CLIENT_TRACKING = 1u << 28,      /* is told of changes of what it reads (tracking.h) */
 };
 
@@ -99,23 +100,24 @@ struct kv_client {
     uint32_t wait_local;                     /* numlocal that it asked for */
     uint32_t errors;                         /* commands that were refused or failed */
 
-    struct kv_tx *tx;                            /* MULTI queue and watches; NULL without either */
-    struct kv_waiter *waiter;                    /* of a blocked client, else NULL */
-    struct kv_errand *errand;                    /* that it waits for, else NULL (errand.h) */
-    struct kv_subscriber *subscriber;            /* NULL without subscription (pubsub.h) */
-    struct kv_tracking_client *tracking;         /* NULL: neither tracker nor target (tracking.h) */
-    size_t base_bytes;                           /* blocks of this structure and of its texts */
-    size_t counted_bytes;                        /* in the worker's total (client_limit.h) */
-    uint8_t bucket;                              /* size class there, or KV_CLIENT_BUCKET_... */
-    uint64_t id;                                 /* CLIENT ID: never reused, ascending */
-    struct kv_client *next, *prev;               /* the worker's list of clients */
-    struct kv_client *close_next;                /* close list */
-    struct kv_client *resume_next;               /* resume list */
-    struct kv_client *park_next, *park_prev;     /* the worker's list of those parked at shards */
-    atomic_bool park_listed;                     /* in a shard's list; changes under its mutex */
-    struct kv_client *wait_next, *wait_prev;     /* queue it is parked in */
-    struct kv_client *send_next, *send_prev;     /* the worker's list of those to send to */
-    struct kv_client *bucket_next, *bucket_prev; /* the worker's list of one size class */
+    struct kv_tx *tx;                        /* MULTI queue and watches; NULL without either */
+    struct kv_waiter *waiter;                /* of a blocked client, else NULL */
+    struct kv_errand *errand;                /* that it waits for, else NULL (errand.h) */
+    struct kv_subscriber *subscriber;        /* NULL without subscription (pubsub.h) */
+    struct kv_tracking_client *tracking;     /* NULL: neither tracker nor target (tracking.h) */
+    size_t base_bytes;                       /* blocks of this structure and of its texts */
+    size_t counted_bytes;                    /* in the worker's total (client_limit.h) */
+    uint8_t bucket;                          /* size class there, or KV_CLIENT_BUCKET_... */
+    uint64_t id;                             /* CLIENT ID: never reused, ascending */
+    struct kv_client *next, *prev;           /* the worker's list of clients */
+    struct kv_client *close_next;            /* close list */
+    struct kv_client *resume_next;           /* resume list */
+    struct kv_client *park_next, *park_prev; /* the worker's list of those parked at shards */
+    atomic_bool park_listed;                 /* in a shard's list; changes under its mutex */
+    struct kv_client *wait_next, *wait_prev; /* queue it is parked in */
+    struct kv_client *send_next, *send_prev; /* the worker's list of those to send to */
+    struct kv_client *monitor_next, *monitor_prev; /* the worker's list of monitors */
+    struct kv_client *bucket_next, *bucket_prev;   /* the worker's list of one size class */
 
     char *name;                   /* CLIENT SETNAME; NULL when unset; name_len + 1 bytes */
     char *lib_name, *lib_version; /* CLIENT SETINFO; NULL when unset; strlen + 1 bytes */
@@ -142,8 +144,8 @@ bool kv_client_set_text(struct kv_client *c, char **field, struct kv_slice text)
 void kv_client_set_no_evict(struct kv_client *c, bool on);
 
 /* Back to a fresh connection's state, but for name of library, id and address (RESET): MULTI
- * dropped, watches, subscriptions and tracking gone, RESP2, database 0, reply on, name cleared,
- * authenticated as the server demands. */
+ * dropped, watches, subscriptions, tracking and MONITOR gone, RESP2, database 0, reply on, name
+ * cleared, authenticated as the server demands. */
 void kv_client_reset(struct kv_client *c);
 
 /* MULTI queue length and watched keys, for CLIENT LIST (multi=-1 outside MULTI). */

@@ -159,7 +159,7 @@ static bool movable(const struct kv_client *c)
     const uint32_t stay = KV_CLIENT_BLOCKED | KV_CLIENT_PARKED | KV_CLIENT_PAUSED |
                           KV_CLIENT_RESUMING | KV_CLIENT_CLOSE_NOW | KV_CLIENT_CLOSE_AFTER |
                           KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT | KV_CLIENT_QUEUED_CLOSE |
-                          KV_CLIENT_READ_OFF;
+                          KV_CLIENT_READ_OFF | KV_CLIENT_MONITOR;
     return !(c->flags & stay) && c->park == KV_PARK_NONE && c->partial == NULL &&
            kv_out_pending(&c->out) == 0 && c->held == KV_OUTPUT_FREE && c->subscriber == NULL &&
            c->tracking == NULL;

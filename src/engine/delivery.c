@@ -15,6 +15,7 @@
  */
 #include "engine/delivery.h"
 #include "base/number.h"
+#include "engine/monitor.h"
 #include "engine/pubsub.h"
 #include "engine/tracking.h"
 #include "engine/worker.h"
@@ -114,6 +115,9 @@ static void deliver(struct kv_worker *w, const struct kv_delivery *d)
     case KV_DELIVER_BROKEN:
     case KV_DELIVER_LOST:
         kv_tracking_deliver(w, d);
+        break;
+    case KV_DELIVER_MONITOR:
+        kv_monitor_deliver(w, d->payload);
         break;
     }
 }

@@ -63,8 +63,9 @@ enum kv_delivery_kind {
     KV_DELIVER_KEYS_REDIRECTED, /* likewise, of another client */
     KV_DELIVER_ALL,             /* all keys are invalid; no payload */
     KV_DELIVER_ALL_REDIRECTED,
-    KV_DELIVER_BROKEN, /* the target of its redirection has gone; no payload */
-    KV_DELIVER_LOST,   /* there was no memory for a payload: it is closed */
+    KV_DELIVER_BROKEN,  /* the target of its redirection has gone; no payload */
+    KV_DELIVER_MONITOR, /* no target; payload: a line for all monitors of the worker */
+    KV_DELIVER_LOST,    /* there was no memory for a payload: it is closed */
 };
 
 struct kv_delivery {

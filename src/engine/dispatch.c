@@ -11,6 +11,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/monitor.h"
 #include "engine/transaction.h"
 #include "engine/worker.h"
 #include <stdio.h>
@@ -135,6 +136,8 @@ static KV_COLD void note_late(struct kv_client *c, const struct kv_command *cmd,
                               const struct kv_slice *argv, int argc, uint64_t ticks)
 {
     uint64_t ns = kv_clock_ticks_to_ns(ticks);
+    if (kv_monitor_active(c->worker))
+        kv_monitor_show(c, cmd, argv, argc);
     log_command(c, KV_COMMAND_LOG_SLOW, cmd, argv, argc, ns / 1000);
     kv_latency_note(&c->worker->engine->latency,
                     cmd->flags & KV_CMD_FAST ? KV_LATENCY_FAST_COMMAND : KV_LATENCY_COMMAND, ns);
@@ -821,6 +824,9 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
             refuse_denied(c, cmd);
         } else if (KV_UNLIKELY(kv_pubsub_restricts(c)) && restricted(c, cmd)) {
             refuse_restricted(c, cmd);
+        } else if (KV_UNLIKELY(c->flags & KV_CLIENT_MONITOR) &&
+                   cmd->flags & (KV_CMD_WRITE | KV_CMD_READONLY | KV_CMD_MAY_REPLICATE)) {
+            refuse(c, cmd, "ERR Replica can't interact with the keyspace");
         } else if (queues(c, cmd)) {
             queue_command(c, cmd, r);
         } else if (KV_UNLIKELY(w->engine->pause_until_ms != 0) && pause_applies(c, cmd, r)) {

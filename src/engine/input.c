@@ -73,11 +73,11 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
     struct kv_worker *w = c->worker;
     struct kv_engine *e = w->engine;
     struct kv_parse_limits limits = limits_of(c);
-    bool batches = (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
-                                KV_CLIENT_REPLY_SKIP_NEXT)) == KV_CLIENT_AUTHENTICATED &&
-                   !kv_engine_holds_up(e, w->now_ms) &&
-                   (!kv_commit_denies(e) || c->flags & KV_CLIENT_APPLY) &&
-                   !kv_pubsub_restricts(c) && !w->serving;
+    bool batches =
+        (c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_MULTI | KV_CLIENT_REPLY_SKIP |
+                     KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_MONITOR)) == KV_CLIENT_AUTHENTICATED &&
+        !kv_engine_holds_up(e, w->now_ms) && (!kv_commit_denies(e) || c->flags & KV_CLIENT_APPLY) &&
+        !kv_pubsub_restricts(c) && !w->serving;
     uint32_t max = KV_MIN(e->options.lookahead, (uint32_t)KV_LOOKAHEAD_MAX);
     uint32_t n = 0;
     const char *pos = *from;

@@ -8,6 +8,7 @@
 #include "engine/worker.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/monitor.h"
 #include "engine/transaction.h"
 #include "net/socket.h"
 #include <stdio.h>
@@ -330,6 +331,8 @@ static void take_limits(struct kv_worker *w)
     uint64_t late_ns = slow_us > UINT64_MAX / 1000 ? UINT64_MAX : slow_us * 1000;
     late_ns = KV_MIN(late_ns, atomic_load_explicit(&e->latency.threshold_ns, memory_order_relaxed));
     w->late_ticks = late_ns == UINT64_MAX ? UINT64_MAX : kv_clock_ns_to_ticks(late_ns);
+    if (KV_UNLIKELY(kv_monitor_active(w)))
+        w->late_ticks = 0;
     w->request_limit = log_limit(e, KV_COMMAND_LOG_REQUEST);
     w->reply_limit = log_limit(e, KV_COMMAND_LOG_REPLY);
     w->latency_tracking = e->options.latency_tracking;

@@ -157,6 +157,8 @@ struct kv_worker {
     struct kv_client *framed;                     /* delivery.h; NULL: none */
     struct kv_out held;                           /* held back for it */
     struct kv_table subscriptions;                /* of all clients (pubsub.c) */
+    struct kv_client *monitors;                   /* its clients that are shown commands */
+    atomic_uint monitor_count;                    /* how many; written by it, read by all */
     struct kv_tracking_sweep sweep;               /* of keys that nobody reads any more */
     uint64_t told_hash, told_command;             /* tracking.c: the last key by prefix */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
@@ -210,6 +212,7 @@ struct kv_engine {
     struct kv_snapshot snapshot;
     struct kv_pubsub pubsub;
     struct kv_tracking tracking;
+    atomic_uint monitor_count; /* of all workers */
     _Atomic(uint64_t) next_client_id;
     atomic_uint client_total; /* connected, all workers: the maxclients check */
     atomic_bool stopping;
