@@ -69,6 +69,7 @@ static bool load(struct kv_call *call, const struct kv_options *options, bool me
     }
     kv_rdb_reader_init_fd(&r, fd);
     r.checksums = options->rdb_checksum;
+    call->view.flags |= KV_VIEW_QUIET;
     enum kv_err err = kv_rdb_load(&r, &call->view, &l);
     if (err != KV_OK) {
         kv_log(KV_LOG_WARNING, "Loading %s failed at offset %llu: %s", options->dbfilename,

@@ -69,6 +69,8 @@ void kv_notify(struct kv_view *view, const struct kv_key *key, enum kv_event_cla
                const char *event)
 {
     const struct kv_worker *w = view->owner;
+    if (w == NULL)
+        return; /* a file is looked at: nobody is there to be told */
     const struct kv_engine *e = w->engine;
     uint32_t wanted = e->options.notify_classes;
     if (KV_LIKELY(wanted == 0))
@@ -88,7 +90,8 @@ void kv_notify(struct kv_view *view, const struct kv_key *key, enum kv_event_cla
 static void on_changed(struct kv_view *view, const struct kv_key *key,
                        enum kv_event_class event_class, const char *event)
 {
-    kv_tracking_changed(view, key, event_class);
+    if (view->owner != NULL)
+        kv_tracking_changed(view, key, event_class);
     kv_notify(view, key, event_class, event);
 }
 

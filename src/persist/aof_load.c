@@ -296,8 +296,10 @@ static enum kv_err execute(struct loading *l)
 static enum kv_err load_preamble(struct loading *l, int fd, uint64_t *end)
 {
     struct kv_store_stats stats = {0};
-    struct kv_view view = {
-        .store = kv_engine_store(l->engine), .stats = &stats, .now_ms = kv_clock_wall_ms()};
+    struct kv_view view = {.store = kv_engine_store(l->engine),
+                           .stats = &stats,
+                           .now_ms = kv_clock_wall_ms(),
+                           .flags = KV_VIEW_QUIET};
     struct kv_rdb_load load = {.keep_due = true, .kept = l->source->kept};
     struct kv_rdb_reader r;
     const struct kv_aof_source *source = l->source;

@@ -107,8 +107,10 @@ struct kv_spread *kv_spread_create(struct kv_engine *e)
     memset(s->lanes, 0, bytes);
     for (uint32_t i = 0; i < s->lane_count; i++) {
         struct lane *l = &s->lanes[i];
-        l->view = (struct kv_view){
-            .store = kv_engine_store(e), .stats = &l->stats, .owner = kv_engine_worker(e, i)};
+        l->view = (struct kv_view){.store = kv_engine_store(e),
+                                   .stats = &l->stats,
+                                   .owner = kv_engine_worker(e, i),
+                                   .flags = KV_VIEW_QUIET};
         kv_rdb_reader_init(&l->reader, kv_slice("", 0));
         kv_rdb_loader_init(&l->loader, &l->reader, &l->view);
     }

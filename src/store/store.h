@@ -97,7 +97,7 @@ struct kv_store_stats {
 enum kv_view_flags {
     KV_VIEW_NO_TOUCH = 1,  /* leave the access clock alone (CLIENT NO-TOUCH, OBJECT) */
     KV_VIEW_NO_EXPIRE = 2, /* due entries are invisible but stay (CLIENT PAUSE, a replica) */
-    KV_VIEW_QUIET = 4,     /* the hooks `added` and `missed` are not told (OBJECT) */
+    KV_VIEW_QUIET = 4,     /* the hooks `added` and `missed` are not told (OBJECT, loading) */
 };
 
 struct kv_view {

@@ -209,6 +209,18 @@ def test_a_transaction_and_who_is_served(raw, connect, listener, classes):
     assert listener.events() == ["set a", "lpush l", "del a", "lpop l", "del l"]
 
 
+@pytest.mark.kvik_only
+def test_loading_makes_no_new_keys(start_server):
+    server = start_server("--notify-keyspace-events", "KEAmn")
+    with server.raw() as conn, server.raw() as other:
+        for i in range(20):
+            conn.cmd("SET", "k%d" % i, "v")
+        listener = Listener(other)
+        assert conn.cmd("DEBUG", "RELOAD") == b"OK"
+        assert listener.messages() == []
+        assert conn.cmd("DBSIZE") == 20
+
+
 def test_long_and_binary_keys(raw, listener, classes):
     classes("KE$")
     for key in (b"", b"\x00\r\n\xff", b"k" * 470, b"k" * 475, b"k" * 100000):
