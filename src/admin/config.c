@@ -19,6 +19,7 @@
 
 #include "admin/cores.h"
 #include "base/log.h"
+#include "engine/acl.h"
 #include "engine/notify.h"
 #include "persist/aof.h"
 #include "persist/save.h"
@@ -65,6 +66,9 @@ void kv_config_destroy(struct kv_config *c)
         if (c->origins[i] != NULL)
             kv_mem_free(c->origins[i], c->origins[i]->block_size, KV_MEM_CONFIG);
     }
+    for (uint32_t i = 0; i < c->user_count; i++)
+        kv_mem_free(c->users[i], c->users[i]->block_size, KV_MEM_CONFIG);
+    kv_mem_free(c->users, c->user_capacity * sizeof(struct kv_config_origin *), KV_MEM_CONFIG);
     kv_mem_free(c->values, kv_directive_count * sizeof(*c->values), KV_MEM_CONFIG);
     kv_mem_free(c->origins, kv_directive_count * sizeof(struct kv_config_origin *), KV_MEM_CONFIG);
     kv_mem_free(c->bind_names, c->bind_names_size, KV_MEM_CONFIG);
@@ -390,6 +394,26 @@ static bool switch_log(const struct kv_config *c, bool on)
     return true;
 }
 
+/* The default user's rules with a new password; NULL without an error: they stay. */
+static bool stage_password(const struct kv_config *c, const struct kv_slice *pairs, int count,
+                           struct staged *staged, struct kv_acl_rules **rules,
+                           struct kv_config_failure *failure)
+{
+    *rules = NULL;
+    for (int i = 0; c->engine != NULL && i < count; i++) {
+        if (staged[i].index != index_of("requirepass"))
+            continue;
+        *rules = kv_acl_password_rules(c->engine,
+                                       kv_slice(staged[i].value.text, staged[i].value.text_len));
+        if (*rules != NULL)
+            continue;
+        failure->name = pairs[i * 2];
+        kv_reason_set(&failure->reason, "out of memory");
+        return false;
+    }
+    return true;
+}
+
 /* What the system may refuse. Entering the folder comes last, since it is not taken back. */
 static bool stage_effects(const struct kv_config *c, const struct kv_slice *pairs, int count,
                           struct staged *staged, struct kv_config_failure *failure)
@@ -439,7 +463,8 @@ static void warn_of_memory(const struct kv_options *o)
            (unsigned long long)o->maxmemory, (long long)used);
 }
 
-static void commit(struct kv_config *c, struct staged *staged, int count)
+static void commit(struct kv_config *c, struct staged *staged, int count,
+                   struct kv_acl_rules **rules)
 {
     bool folder = false, logs = false, memory = false;
     for (int i = 0; i < count; i++) {
@@ -455,6 +480,11 @@ static void commit(struct kv_config *c, struct staged *staged, int count)
     struct kv_options *o = kv_engine_options(c->engine);
     kv_config_fill(c, o);
     kv_engine_apply_options(c->engine);
+    if (*rules != NULL) {
+        /* That user exists, so this takes no memory. */
+        enum kv_err err = kv_acl_set_user_take(c->engine, KV_SLICE("default"), rules, NULL);
+        KV_ASSERT(err == KV_OK);
+    }
     if (o->aof != NULL)
         kv_aof_apply(o->aof);
     if (o->saver != NULL)
@@ -477,11 +507,14 @@ enum kv_err kv_config_set(struct kv_config *c, const struct kv_slice *pairs, int
     bool fine = staged != NULL;
     if (fine) {
         memset(staged, 0, (size_t)count * sizeof(*staged));
+        struct kv_acl_rules *rules = NULL;
         fine = stage_names(c, pairs, count, local, staged, failure) &&
                stage_values(c, &arena, pairs, count, staged, failure) &&
+               stage_password(c, pairs, count, staged, &rules, failure) &&
                stage_effects(c, pairs, count, staged, failure);
         if (fine)
-            commit(c, staged, count);
+            commit(c, staged, count, &rules);
+        kv_acl_rules_release(rules);
         for (int i = 0; i < count; i++)
             kv_config_value_release(&staged[i].value);
     } else {

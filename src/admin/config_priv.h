@@ -16,8 +16,10 @@ struct kv_config_origin {
 struct kv_config {
     struct kv_config_value *values;    /* kv_directive_count; always parsed */
     struct kv_config_origin **origins; /* kv_directive_count; NULL: at its default */
-    char *file;                        /* absolute path, owned; NULL without */
-    char *bind_names;                  /* terminated names that options->bind points into */
+    struct kv_config_origin **users;   /* `user` lines, in their order; owned */
+    uint32_t user_count, user_capacity;
+    char *file;       /* absolute path, owned; NULL without */
+    char *bind_names; /* terminated names that options->bind points into */
     size_t bind_names_size;
     struct kv_engine *engine; /* NULL before kv_config_attach */
     uint32_t include_depth;   /* files being read inside each other */

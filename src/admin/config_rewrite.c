@@ -10,6 +10,11 @@
  * the directive is appended at the end. So a restart with the file gives exactly the running
  * values, which is the purpose of the command.
  *
+ * Users (admin/users.h) are lines of their own: a line that gives a user the rules it has stays,
+ * one that does not is replaced, the line of a deleted user goes. A user of an included file is
+ * that file's; when it has changed the log says that it is not rewritten. Without an engine, or
+ * with an aclfile, which keeps the users, such lines are left alone.
+ *
  * A file that does not load at all (somebody edits it) keeps its lines where they cannot be read,
  * and every directive that differs from its default is written.
  *
@@ -19,6 +24,7 @@
  * Rejected: writing a fresh file from the table, which loses comments and order.
  */
 #include "admin/config_priv.h"
+#include "admin/users.h"
 
 #include "base/file.h"
 #include "base/log.h"
@@ -34,6 +40,8 @@ struct rewriter {
     struct kv_config *config; /* what runs */
     bool *keep;               /* per directive: its lines stay as they are */
     bool *written;            /* per directive: a new line stands in the text */
+    bool *users;              /* per user of the engine: a line stands in the text; NULL: users are
+                                 not written */
     bool header;              /* the header stands in the text */
     struct kv_text *out;
 };
@@ -53,6 +61,8 @@ static struct kv_config *restart(const struct kv_config *c, struct kv_slice text
     return NULL;
 }
 
+static void mark_included(struct rewriter *w, const struct kv_config *scratch);
+
 /* Marks the directives that `text` already gives their current values. */
 static bool mark_kept(struct rewriter *w, struct kv_slice text)
 {
@@ -61,6 +71,8 @@ static bool mark_kept(struct rewriter *w, struct kv_slice text)
     for (uint32_t i = 0; i < kv_directive_count; i++)
         w->keep[i] =
             kv_config_value_same(&kv_directives[i], &compare->values[i], &w->config->values[i]);
+    if (w->users != NULL && scratch != NULL && w->out->len == 0)
+        mark_included(w, scratch);
     kv_config_destroy(compare);
     return scratch != NULL;
 }
@@ -90,13 +102,183 @@ static void write_directive(struct rewriter *w, uint32_t index)
     w->written[index] = true;
 }
 
+static void append_header(struct rewriter *w)
+{
+    if (!w->header)
+        kv_text_append(w->out,
+                       w->out->len > 0 ? KV_SLICE("\n" HEADER "\n") : KV_SLICE(HEADER "\n"));
+    w->header = true;
+}
+
+/* --- users --- */
+
+static void append_line(struct rewriter *w, struct kv_slice line)
+{
+    kv_text_append(w->out, line);
+    kv_text_append(w->out, KV_SLICE("\n"));
+}
+
+/* True when a word would not be read back as it is. */
+static bool needs_quotes(struct kv_slice word)
+{
+    for (size_t i = 0; i < word.len; i++)
+        if (word.ptr[i] == '"' || word.ptr[i] == '\'' || word.ptr[i] < ' ' || word.ptr[i] > '~')
+            return true;
+    return word.len == 0;
+}
+
+static void write_user(struct rewriter *w, uint32_t index)
+{
+    const struct kv_engine *e = w->config->engine;
+    const struct kv_user *u = kv_acl_user(e, index);
+    struct kv_text rules;
+    kv_text_init(&rules);
+    kv_users_print_rules(e, u->rules, &rules);
+    struct kv_slice rest = kv_text_slice(&rules);
+    kv_text_append(w->out, KV_SLICE("user "));
+    if (needs_quotes(u->name))
+        kv_text_append_quoted(w->out, u->name);
+    else
+        kv_text_append(w->out, u->name);
+    while (rest.len > 0) {
+        const char *space = memchr(rest.ptr, ' ', rest.len);
+        size_t len = space == NULL ? rest.len : (size_t)(space - rest.ptr);
+        struct kv_slice word = kv_slice(rest.ptr, len);
+        kv_text_append(w->out, KV_SLICE(" "));
+        if (needs_quotes(word))
+            kv_text_append_quoted(w->out, word);
+        else
+            kv_text_append(w->out, word);
+        len += space != NULL;
+        rest = kv_slice(rest.ptr + len, rest.len - len);
+    }
+    kv_text_append(w->out, KV_SLICE("\n"));
+    w->out->failed |= rules.failed;
+    kv_text_release(&rules);
+    w->users[index] = true;
+}
+
+/* Number of the engine's user with this name, or kv_acl_user_count. */
+static uint32_t user_number(const struct kv_engine *e, struct kv_slice name)
+{
+    uint32_t i = 0;
+    while (i < kv_acl_user_count(e) && !kv_slice_equal(kv_acl_user(e, i)->name, name))
+        i++;
+    return i;
+}
+
+static bool gives_rules(const struct kv_engine *e, const struct kv_slice *words, int count,
+                        const struct kv_acl_rules *wanted)
+{
+    enum kv_acl_mistake mistake;
+    struct kv_slice word;
+    struct kv_acl_rules *rules = kv_users_rules_of(e, words, count, &mistake, &word);
+    bool same = rules != NULL && kv_acl_rules_equal(rules, wanted);
+    kv_acl_rules_release(rules);
+    return same;
+}
+
+/* A line of a user, which *words are: stays, is replaced, or goes. */
+static void rewrite_user(struct rewriter *w, struct kv_slice line, const struct kv_words *words)
+{
+    const struct kv_engine *e = w->config->engine;
+    uint32_t i = user_number(e, words->items[1]);
+    if (i == kv_acl_user_count(e) || w->users[i])
+        return;
+    if (gives_rules(e, words->items + 2, words->count - 2, kv_acl_user(e, i)->rules)) {
+        append_line(w, line);
+        w->users[i] = true;
+    } else {
+        write_user(w, i);
+    }
+}
+
+/* True when the line was one of a user. */
+static bool rewrite_user_line(struct rewriter *w, struct kv_slice line)
+{
+    struct kv_arena arena;
+    struct kv_words words;
+    if (w->users == NULL || directive_of(line) >= 0)
+        return false;
+    size_t skip = 0;
+    while (skip < line.len && (line.ptr[skip] == ' ' || line.ptr[skip] == '\t'))
+        skip++;
+    if (skip == line.len || line.ptr[skip] == '#')
+        return false;
+    kv_arena_init(&arena, ARENA_BYTES, KV_MEM_CONFIG);
+    bool is_user = kv_words_split(&arena, line, &words) == KV_OK && words.count > 1 &&
+                   kv_slice_is(words.items[0], "user");
+    if (is_user)
+        rewrite_user(w, line, &words);
+    kv_arena_release(&arena);
+    return is_user;
+}
+
+/* Marks the users that included files give. */
+static void mark_included(struct rewriter *w, const struct kv_config *scratch)
+{
+    const struct kv_engine *e = w->config->engine;
+    struct kv_arena arena;
+    struct kv_words words;
+    kv_arena_init(&arena, ARENA_BYTES, KV_MEM_CONFIG);
+    for (uint32_t i = 0; i < scratch->user_count; i++) {
+        const struct kv_config_origin *o = scratch->users[i];
+        kv_arena_reset(&arena);
+        if (strcmp(o->text, kv_config_file_path(w->config)) == 0 ||
+            kv_words_split(&arena, kv_slice_cstr(o->line), &words) != KV_OK || words.count < 2)
+            continue;
+        uint32_t user = user_number(e, words.items[1]);
+        if (user < kv_acl_user_count(e))
+            w->users[user] = true;
+        if (user == kv_acl_user_count(e) ||
+            !gives_rules(e, words.items + 2, words.count - 2, kv_acl_user(e, user)->rules))
+            kv_log(KV_LOG_WARNING,
+                   "A user of the included file %s has changed, line %u; CONFIG REWRITE leaves it "
+                   "alone.",
+                   o->text, o->line_number);
+    }
+    kv_arena_release(&arena);
+}
+
+/* Whether the default user is what a start without a line of it makes. */
+static bool is_initial_default(const struct kv_config *c)
+{
+    static const struct kv_slice rights[] = {{"~*", 2}, {"&*", 2}, {"+@all", 5}};
+    struct kv_slice words[5] = {{"on", 2}, {"nopass", 6}};
+    struct kv_text password;
+    kv_text_init(&password);
+    if (kv_config_text(c, "requirepass")[0] != '\0') {
+        kv_text_printf(&password, ">%s", kv_config_text(c, "requirepass"));
+        words[1] = kv_text_slice(&password);
+    }
+    memcpy(words + 2, rights, sizeof(rights));
+    bool initial = gives_rules(c->engine, words, 5, kv_acl_default_user(c->engine)->rules);
+    kv_text_release(&password);
+    return initial;
+}
+
+static void append_users(struct rewriter *w)
+{
+    const struct kv_engine *e = w->config->engine;
+    for (uint32_t i = 0; w->users != NULL && i < kv_acl_user_count(e); i++) {
+        bool is_default = kv_acl_user(e, i) == kv_acl_default_user(e);
+        if (w->users[i] || (is_default && is_initial_default(w->config)))
+            continue;
+        append_header(w);
+        write_user(w, i);
+    }
+}
+
+/* --- lines --- */
+
 static void rewrite_line(struct rewriter *w, struct kv_slice line, bool loads)
 {
+    if (rewrite_user_line(w, line))
+        return;
     int index = directive_of(line);
     /* Without a loading text nobody knows what its lines give, so known ones are written anew. */
     if (index < 0 || (loads && w->keep[index])) {
-        kv_text_append(w->out, line);
-        kv_text_append(w->out, KV_SLICE("\n"));
+        append_line(w, line);
         w->header = w->header || kv_slice_equal(line, KV_SLICE(HEADER));
     } else if (!w->written[index]) {
         write_directive(w, (uint32_t)index);
@@ -105,10 +287,7 @@ static void rewrite_line(struct rewriter *w, struct kv_slice line, bool loads)
 
 static void append_directive(struct rewriter *w, uint32_t index)
 {
-    if (!w->header)
-        kv_text_append(w->out,
-                       w->out->len > 0 ? KV_SLICE("\n" HEADER "\n") : KV_SLICE(HEADER "\n"));
-    w->header = true;
+    append_header(w);
     write_directive(w, index);
 }
 
@@ -118,6 +297,11 @@ enum kv_err kv_config_compose(struct kv_config *c, struct kv_slice old, struct k
     struct rewriter w = {.config = c, .out = out};
     w.keep = kv_mem_zalloc(kv_directive_count, KV_MEM_CONFIG);
     w.written = kv_mem_zalloc(kv_directive_count, KV_MEM_CONFIG);
+    size_t user_count = 0;
+    if (c->engine != NULL && kv_engine_options(c->engine)->aclfile[0] == '\0') {
+        user_count = kv_acl_user_count(c->engine);
+        w.users = kv_mem_zalloc(user_count, KV_MEM_CONFIG);
+    }
     bool loads = mark_kept(&w, old);
     struct kv_slice line;
     while (kv_config_next_line(&old, &line))
@@ -130,6 +314,8 @@ enum kv_err kv_config_compose(struct kv_config *c, struct kv_slice old, struct k
         for (uint32_t i = 0; i < kv_directive_count; i++)
             if (!w.keep[i])
                 append_directive(&w, i);
+    append_users(&w);
+    kv_mem_free(w.users, user_count, KV_MEM_CONFIG);
     kv_mem_free(w.keep, kv_directive_count, KV_MEM_CONFIG);
     kv_mem_free(w.written, kv_directive_count, KV_MEM_CONFIG);
     return out->failed ? KV_ERR_NOMEM : KV_OK;

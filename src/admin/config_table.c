@@ -153,9 +153,9 @@ const struct kv_directive kv_directives[] = {
 
     /* security */
     TEXT("requirepass", NULL, "", BUILT(requirepass)),
-    TEXT("aclfile", NULL, "", REFUSED, FIXED),
-    INT("acllog-max-len", NULL, "128", 0, MAX_LONG),
-    ENUM("acl-pubsub-default", NULL, "resetchannels", acl_channels),
+    TEXT("aclfile", NULL, "", BUILT(aclfile), FIXED),
+    INT("acllog-max-len", NULL, "128", 0, MAX_LONG, BUILT(acllog_max_len)),
+    ENUM("acl-pubsub-default", NULL, "resetchannels", acl_channels, BUILT(acl_pubsub_default)),
     INT("tls-port", NULL, "0", 0, 65535, REFUSED),
     BOOL("tls-replication", NULL, "no", REFUSED),
     BOOL("tls-cluster", NULL, "no", REFUSED),

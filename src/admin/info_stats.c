@@ -104,6 +104,10 @@ void kv_info_stats(struct kv_engine *e, struct kv_text *out)
                 KV_ENGINE_STAT(e, query_buffer_limit_disconnections));
     write_count(out, "client_output_buffer_limit_disconnections",
                 KV_ENGINE_STAT(e, output_limit_disconnections));
+    write_count(out, "acl_access_denied_auth", KV_ENGINE_STAT(e, acl_denied_auths));
+    write_count(out, "acl_access_denied_cmd", KV_ENGINE_STAT(e, acl_denied_commands));
+    write_count(out, "acl_access_denied_key", KV_ENGINE_STAT(e, acl_denied_keys));
+    write_count(out, "acl_access_denied_channel", KV_ENGINE_STAT(e, acl_denied_channels));
 }
 
 static void write_command(struct kv_engine *e, const struct kv_command *cmd, struct kv_text *out)

@@ -21,6 +21,7 @@
 #include "base/number.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
+#include "engine/acl.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
 #include "engine/engine.h"
@@ -106,22 +107,44 @@ static void line_buffers(struct kv_text *t, const struct kv_client *c)
                    kv_client_memory(c));
 }
 
+/* Without the end of the line. */
+static void line_write(struct kv_text *t, struct kv_engine *engine, const struct kv_client *c,
+                       const struct kv_command *cmd, int64_t now_ms)
+{
+    line_identity(t, c, now_ms);
+    line_buffers(t, c);
+    kv_text_printf(t, " events=%s%s cmd=%s user=", c->io.interest & KV_IO_READ ? "r" : "",
+                   c->io.interest & KV_IO_WRITE ? "w" : "", cmd == NULL ? "NULL" : cmd->full_name);
+    kv_text_append(t, c->user->name);
+    bool tracks = kv_tracking_flags(c) & KV_TRACKING_ON;
+    kv_text_printf(t, " redir=%lld resp=%d lib-name=%s lib-ver=%s",
+                   tracks ? (long long)c->tracking->redirect : -1ll, c->resp,
+                   text_or_empty(c->lib_name), text_or_empty(c->lib_version));
+    kv_text_printf(t, " io-thread=%u tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu",
+                   worker_index(engine, c), (unsigned long long)c->bytes_in,
+                   (unsigned long long)c->bytes_out, (unsigned long long)c->commands);
+}
+
 static void line_add(struct kv_text *t, const struct kv_call *call, const struct kv_client *c,
                      int64_t now_ms)
 {
     /* The caller's last command is the one that runs now; the engine notes it afterwards. */
     const struct kv_command *cmd = c == call->client ? call->cmd : c->last_cmd;
-    line_identity(t, c, now_ms);
-    line_buffers(t, c);
-    bool tracks = kv_tracking_flags(c) & KV_TRACKING_ON;
-    kv_text_printf(t, " events=%s%s cmd=%s user=default redir=%lld resp=%d lib-name=%s lib-ver=%s",
-                   c->io.interest & KV_IO_READ ? "r" : "", c->io.interest & KV_IO_WRITE ? "w" : "",
-                   cmd == NULL ? "NULL" : cmd->full_name,
-                   tracks ? (long long)c->tracking->redirect : -1ll, c->resp,
-                   text_or_empty(c->lib_name), text_or_empty(c->lib_version));
-    kv_text_printf(t, " io-thread=%u tot-net-in=%llu tot-net-out=%llu tot-cmds=%llu\n",
-                   worker_index(call->engine, c), (unsigned long long)c->bytes_in,
-                   (unsigned long long)c->bytes_out, (unsigned long long)c->commands);
+    line_write(t, call->engine, c, cmd, now_ms);
+    kv_text_append(t, KV_SLICE("\n"));
+}
+
+size_t kv_cmd_client_line(struct kv_engine *e, const struct kv_client *c,
+                          const struct kv_command *cmd, char *text, size_t size)
+{
+    struct kv_text t;
+    kv_text_init(&t);
+    line_write(&t, e, c, cmd, kv_clock_wall_ms());
+    size_t len = KV_MIN(t.len, size);
+    if (len > 0)
+        memcpy(text, kv_text_cstr(&t), len);
+    kv_text_release(&t);
+    return len;
 }
 
 /* --- filters --- */
@@ -171,8 +194,8 @@ static bool fits_type(const struct filter *f, const struct kv_client *c, int64_t
 
 static bool fits_user(const struct filter *f, const struct kv_client *c, int64_t now_ms)
 {
-    (void)c, (void)now_ms;
-    return kv_slice_equal(f->text, KV_SLICE("default"));
+    (void)now_ms;
+    return kv_slice_equal(f->text, c->user->name);
 }
 
 static bool fits_addr(const struct filter *f, const struct kv_client *c, int64_t now_ms)
@@ -351,7 +374,7 @@ static int filter_parse(struct kv_call *call, int at, bool kill, struct filter *
         kv_call_errorf(call, "ERR Unknown client type '%.*s'", KV_CMD_QUOTE(value));
         return 0;
     case VALUE_USER:
-        if (!kill || kv_slice_equal(value, KV_SLICE("default")))
+        if (!kill || kv_acl_find(call->engine, value) != NULL)
             return at + 2;
         kv_call_errorf(call, "ERR No such user '%.*s'", KV_CMD_QUOTE(value));
         return 0;

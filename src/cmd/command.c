@@ -17,7 +17,7 @@
  *
  * GETKEYSANDFLAGS: specifications with `variable_flags` state the strongest use of a key. For the
  * few commands that have one, the options in the line say whether it is less (SET without GET only
- * overwrites); a routing client gains from knowing, nothing else in the server depends on it.
+ * overwrites); a routing client gains from knowing, and permissions ask for no more than that.
  *
  * Rejected: building the reply of COMMAND once and keeping it (it is asked for once per connection,
  * and would be two protocol forms to keep); a history of options in DOCS (it names the releases of
@@ -26,6 +26,7 @@
 #include "base/glob.h"
 #include "cmd/docs.h"
 #include "cmd/functions.h"
+#include "cmd/helper.h"
 #include "cmd/table.h"
 #include "engine/call.h"
 #include "engine/engine.h"
@@ -353,31 +354,31 @@ void kv_cmd_command_getkeys(struct kv_call *call)
 }
 
 /* True when one of the words stands among the line's arguments from `from` on. */
-static bool line_has(const struct kv_call *call, int from, const char *const *words)
+static bool line_has(const struct kv_slice *argv, int argc, int from, const char *const *words)
 {
-    for (int i = 2 + from; i < call->argc; i++)
+    for (int i = from; i < argc; i++)
         for (int w = 0; words[w] != NULL; w++)
-            if (kv_call_arg_is(call, i, words[w]))
+            if (kv_slice_is(argv[i], words[w]))
                 return true;
     return false;
 }
 
-/* What the line does with a key whose specification has variable flags. */
-static uint32_t variable_key_flags(const struct kv_call *call, const struct kv_command *cmd,
-                                   uint32_t flags)
+uint32_t kv_cmd_line_key_flags(const struct kv_command *cmd, const struct kv_slice *argv, int argc,
+                               uint32_t flags)
 {
     static const char *const set_reads[] = {"get", "ifeq", "ifne", "ifdeq", "ifdne", NULL};
     static const char *const delex_reads[] = {"ifeq", "ifne", "ifdeq", "ifdne", NULL};
+    KV_DASSERT(flags & KV_KEY_VARIABLE_FLAGS);
     flags &= ~(uint32_t)KV_KEY_VARIABLE_FLAGS;
     if (cmd->fn == kv_cmd_set)
-        return line_has(call, 3, set_reads) ? flags : KV_KEY_OW | KV_KEY_UPDATE;
+        return line_has(argv, argc, 3, set_reads) ? flags : KV_KEY_OW | KV_KEY_UPDATE;
     if (cmd->fn == kv_cmd_delex)
-        return line_has(call, 2, delex_reads) ? flags : KV_KEY_RM | KV_KEY_DELETE;
+        return line_has(argv, argc, 2, delex_reads) ? flags : KV_KEY_RM | KV_KEY_DELETE;
     if (cmd->fn != kv_cmd_bitfield)
         return flags;
     /* Operations are GET with two arguments; anything else writes. */
-    for (int i = 2 + 2; i < call->argc; i += 3)
-        if (!kv_call_arg_is(call, i, "get"))
+    for (int i = 2; i < argc; i += 3)
+        if (!kv_slice_is(argv[i], "get"))
             return flags;
     return KV_KEY_RO | KV_KEY_ACCESS;
 }
@@ -393,7 +394,9 @@ void kv_cmd_command_getkeysandflags(struct kv_call *call)
     kv_reply_array(call->out, (size_t)count);
     for (int i = 0; i < count; i++) {
         uint32_t key_flags =
-            flags[i] & KV_KEY_VARIABLE_FLAGS ? variable_key_flags(call, cmd, flags[i]) : flags[i];
+            flags[i] & KV_KEY_VARIABLE_FLAGS
+                ? kv_cmd_line_key_flags(cmd, call->argv + 2, call->argc - 2, flags[i])
+                : flags[i];
         kv_reply_array(call->out, 2);
         kv_reply_slice(call->out, call->argv[2 + positions[i]]);
         reply_bits(call->out, key_flags, key_flag_names, KV_ARRAY_LEN(key_flag_names), "");

@@ -1,12 +1,9 @@
 /* Commands about the connection itself: AUTH, HELLO, PING, ECHO, SELECT, QUIT, RESET.
  *
- * There is one user, "default", whose password is `requirepass`. Without a password everybody is
- * that user, and AUTH with one argument is an error while AUTH default <anything> succeeds, as
- * Redis has it. The engine refuses other commands to a connection that is not authenticated; only
- * HELLO checks by itself, because it is allowed before but must not tell anything.
- *
- * A password is compared in time that depends on the client's argument alone, so that a client
- * cannot find it byte by byte.
+ * Users and passwords are the engine's (engine/acl.h). AUTH with one argument is about the user
+ * "default", and an error while that one needs no password. The engine refuses other commands to a
+ * connection that is not authenticated; only HELLO checks by itself, because it is allowed before
+ * but must not tell anything.
  *
  * HELLO reads all its options before it does anything, so a wrong one changes nothing. The protocol
  * version is switched last, so every error is written in the version that was spoken before.
@@ -18,32 +15,19 @@
 #include "base/version.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
+#include "engine/acl.h"
 #include "engine/call.h"
 #include "engine/client.h"
 #include "engine/engine.h"
 #include "engine/pubsub.h"
 
-static bool password_equal(struct kv_slice given, const char *password)
-{
-    size_t len = strlen(password);
-    KV_ASSERT(len > 0);
-    unsigned different = given.len != len;
-    for (size_t i = 0; i < given.len; i++)
-        different |= (unsigned char)given.ptr[i] ^ (unsigned char)password[i % len];
-    return different == 0;
-}
-
-/* Checks and sets the client's state; false with the error replied. */
+/* Makes the client that user; false with the error replied. */
 static bool authenticate(struct kv_call *call, struct kv_slice user, struct kv_slice password)
 {
-    const char *wanted = kv_engine_options(call->engine)->requirepass;
-    bool known = kv_slice_equal(user, KV_SLICE("default"));
-    if (!known || (wanted[0] != '\0' && !password_equal(password, wanted))) {
-        kv_call_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
-        return false;
-    }
-    call->client->flags |= KV_CLIENT_AUTHENTICATED;
-    return true;
+    if (kv_acl_authenticate(call->client, call->cmd, user, password))
+        return true;
+    kv_call_error(call, "WRONGPASS invalid username-password pair or user is disabled.");
+    return false;
 }
 
 void kv_cmd_auth(struct kv_call *call)
@@ -53,7 +37,7 @@ void kv_cmd_auth(struct kv_call *call)
         kv_call_syntax_error(call);
         return;
     }
-    if (call->argc == 2 && kv_engine_options(call->engine)->requirepass[0] == '\0') {
+    if (call->argc == 2 && kv_acl_default_user(call->engine)->rules->flags & KV_ACL_NOPASS) {
         kv_call_error(call, "ERR AUTH <password> called without any password configured for the "
                             "default user. Are you sure your configuration is correct?");
         return;

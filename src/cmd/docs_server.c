@@ -6,6 +6,53 @@
 
 #include "cmd/docs_table.h"
 
+static const struct kv_command_arg args_acl_cat[] = {
+    {.name = "category", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_acl_deluser[] = {
+    {.name = "username", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_acl_dryrun[] = {
+    {.name = "username", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "command", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "arg",
+     .type = KV_ARG_STRING,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_acl_genpass[] = {
+    {.name = "bits", .type = KV_ARG_INTEGER, .key_spec = -1, .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_acl_getuser[] = {
+    {.name = "username", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_acl_log_1[] = {
+    {.name = "count", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "reset", .type = KV_ARG_PURE_TOKEN, .token = "RESET", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_acl_log[] = {
+    {.name = "operation",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_acl_log_1,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_acl_setuser[] = {
+    {.name = "username", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "rule",
+     .type = KV_ARG_STRING,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
 static const struct kv_command_arg args_bgsave_1[] = {
     {.name = "schedule",
      .type = KV_ARG_PURE_TOKEN,
@@ -283,6 +330,73 @@ static const struct kv_command_arg args_swapdb[] = {
 };
 
 const struct kv_command_docs kv_command_docs_server[] = {
+    {.summary = "Users and what they may do",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "Depends on the subcommand"},
+    {.summary = "Lists the permission categories, or the commands of one",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(1), the number of commands is constant",
+     .args = args_acl_cat,
+     .arg_count = 1},
+    {.summary = "Deletes users and closes their connections",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of connections, for each user",
+     .args = args_acl_deluser,
+     .arg_count = 1},
+    {.summary = "Tells whether a user may run a command line, without running it",
+     .since = "7.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of keys and channels, for each selector and pattern",
+     .args = args_acl_dryrun,
+     .arg_count = 3},
+    {.summary = "Makes a random password",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(1)",
+     .args = args_acl_genpass,
+     .arg_count = 1},
+    {.summary = "Shows the rules of a user",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of its rules",
+     .args = args_acl_getuser,
+     .arg_count = 1},
+    {.summary = "Lists the subcommands", .since = "6.0.0", .group = "server", .complexity = "O(1)"},
+    {.summary = "Shows all users as lines of a configuration file",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of rules of all users"},
+    {.summary = "Replaces all users by those of the users' file, or by none",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of rules, and of connections"},
+    {.summary = "Shows what was denied last, or forgets it",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of entries",
+     .args = args_acl_log,
+     .arg_count = 1},
+    {.summary = "Writes all users into the users' file",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of rules of all users"},
+    {.summary = "Makes a user or changes its rules, all or none of them",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of rules, and of connections",
+     .args = args_acl_setuser,
+     .arg_count = 2},
+    {.summary = "Lists the names of all users",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(N) where N is the number of users"},
+    {.summary = "Tells the user of this connection",
+     .since = "6.0.0",
+     .group = "server",
+     .complexity = "O(1)"},
     {.summary = "Writes the append-only log anew in the background",
      .since = "1.0.0",
      .group = "server",

@@ -10,6 +10,19 @@
 struct kv_call;
 struct kv_slice;
 
+void kv_cmd_acl_cat(struct kv_call *call);
+void kv_cmd_acl_deluser(struct kv_call *call);
+void kv_cmd_acl_dryrun(struct kv_call *call);
+void kv_cmd_acl_genpass(struct kv_call *call);
+void kv_cmd_acl_getuser(struct kv_call *call);
+void kv_cmd_acl_help(struct kv_call *call);
+void kv_cmd_acl_list(struct kv_call *call);
+void kv_cmd_acl_load(struct kv_call *call);
+void kv_cmd_acl_log(struct kv_call *call);
+void kv_cmd_acl_save(struct kv_call *call);
+void kv_cmd_acl_setuser(struct kv_call *call);
+void kv_cmd_acl_users(struct kv_call *call);
+void kv_cmd_acl_whoami(struct kv_call *call);
 void kv_cmd_append(struct kv_call *call);
 void kv_cmd_auth(struct kv_call *call);
 void kv_cmd_bgrewriteaof(struct kv_call *call);

@@ -33,6 +33,12 @@ struct kv_entry *kv_cmd_read_untouched(struct kv_call *call, const struct kv_key
  * that know Redis expect the count of its shared integers (0 to 9,999), INT_MAX, all the same. */
 int kv_cmd_references(const struct kv_entry *e);
 
+/* What the engine asks about commands (struct kv_command_table). */
+uint32_t kv_cmd_line_key_flags(const struct kv_command *cmd, const struct kv_slice *argv, int argc,
+                               uint32_t flags);
+size_t kv_cmd_client_line(struct kv_engine *e, const struct kv_client *c,
+                          const struct kv_command *cmd, char *text, size_t size);
+
 /* Names of clients and libraries: printable ASCII without spaces, so that CLIENT LIST stays
  * parseable. Empty is valid and clears the name. */
 bool kv_cmd_client_text_valid(struct kv_slice text) KV_MUST_CHECK;

@@ -14,6 +14,7 @@
  */
 #include "cmd/functions.h"
 #include "cmd/sort_priv.h"
+#include "engine/acl.h"
 #include "store/list.h"
 
 /* --- words --- */
@@ -64,6 +65,16 @@ int kv_sort_destination(const struct kv_slice *argv, int argc)
     return found;
 }
 
+/* Patterns read keys that no line names: only who may read any key may give some. */
+static bool may_look_up(struct kv_call *call, const char *option)
+{
+    if (call->client == NULL || kv_acl_reads_all_keys(call->client, call->cmd))
+        return true;
+    kv_call_errorf(call, "ERR %s option of SORT denied due to insufficient ACL permissions.",
+                   option);
+    return false;
+}
+
 static bool read_option(struct kv_call *call, int arg, struct kv_sort *s)
 {
     if (kv_call_arg_is(call, arg, "limit"))
@@ -76,7 +87,10 @@ static bool read_option(struct kv_call *call, int arg, struct kv_sort *s)
         s->alpha = true;
     } else if (kv_call_arg_is(call, arg, "get")) {
         s->get_count++;
+        return may_look_up(call, "GET");
     } else if (kv_call_arg_is(call, arg, "by")) {
+        if (has_star(call->argv[arg + 1]) && !may_look_up(call, "BY"))
+            return false;
         s->by = has_star(call->argv[arg + 1]) ? &call->argv[arg + 1] : NULL;
         s->as_stored |= s->by == NULL;
     }

@@ -104,6 +104,8 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
 {
     struct kv_worker *w = c->worker;
     KV_DASSERT(n > 0);
+    if (KV_UNLIKELY(c->flags & KV_CLIENT_RESTRICTED))
+        n = kv_acl_admit_batch(c, n);
     if (kv_memory_over(w))
         n = admitted(c, n);
     if (n == 0 || !lock_batch(c, n))

@@ -114,12 +114,11 @@ struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix)
     c->flags = is_unix ? KV_CLIENT_UNIX : 0;
     if (fd < 0)
         c->flags |= KV_CLIENT_VIRTUAL;
-    if (e->options.requirepass[0] == '\0')
-        c->flags |= KV_CLIENT_AUTHENTICATED;
     kv_out_init(&c->out, &w->chunks);
     c->created_ms = c->active_ms = kv_clock_wall_ms();
     c->base_bytes = kv_mem_block_size(sizeof(*c));
     c->worker = w;
+    kv_acl_reset_client(c);
     if (fd >= 0)
         set_addresses(c);
     kv_client_link(w, c);
@@ -247,12 +246,10 @@ void kv_client_reset(struct kv_client *c)
     kv_pubsub_forget(c);
     kv_tracking_end(c);
     kv_monitor_leave(c);
-    const uint32_t cleared = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP |
-                             KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_TOUCH |
-                             KV_CLIENT_AUTHENTICATED;
+    const uint32_t cleared =
+        KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP | KV_CLIENT_REPLY_SKIP_NEXT | KV_CLIENT_NO_TOUCH;
     c->flags &= ~cleared;
-    if (c->worker->engine->options.requirepass[0] == '\0')
-        c->flags |= KV_CLIENT_AUTHENTICATED;
+    kv_acl_reset_client(c);
     c->resp = 2;
     c->out.resp = 2;
     c->db = 0;

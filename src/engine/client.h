@@ -18,6 +18,7 @@ struct kv_waiter;
 struct kv_errand;
 struct kv_subscriber;
 struct kv_tracking_client;
+struct kv_user;
 
 enum kv_client_flags {
     KV_CLIENT_AUTHENTICATED = 1u << 0,
@@ -36,6 +37,7 @@ enum kv_client_flags {
     KV_CLIENT_WRITE_WAIT = 1u << 13,    /* the socket takes no more: waits for writability */
     KV_CLIENT_VIRTUAL = 1u << 14,       /* no socket: fed and read by the library's user */
     KV_CLIENT_READ_OFF = 1u << 15,      /* read interest taken back while suspended */
+    KV_CLIENT_RESTRICTED = 1u << 16,    /* its user may not do everything (engine/acl.h) */
     KV_CLIENT_QUEUED_CLOSE = 1u << 17,  /* in the worker's list of connections to close */
     KV_CLIENT_APPLY = 1u << 19,         /* applies a change stream: nothing is due for it */
     KV_CLIENT_RESUMING = 1u << 18,      /* in the worker's list of those to run again */
@@ -48,6 +50,8 @@ enum kv_client_flags {
     KV_CLIENT_TO_SEND = 1u << 24,       /* in the worker's list of those to send to (delivery.h) */
     KV_CLIENT_MONITOR = 1u << 29,       /* is shown every command (monitor.h) */
     KV_CLIENT_TRACKING = 1u << 28,      /* is told of changes of what it reads (tracking.h) */
+    KV_CLIENT_OPENED = 1u << 30,        /* authenticated only because the default user came to need
+                                           no password */
 };
 
 /* Where a connection waits while KV_CLIENT_PARKED. */
@@ -103,6 +107,7 @@ struct kv_client {
     struct kv_tx *tx;                        /* MULTI queue and watches; NULL without either */
     struct kv_waiter *waiter;                /* of a blocked client, else NULL */
     struct kv_errand *errand;                /* that it waits for, else NULL (errand.h) */
+    struct kv_user *user;                    /* never NULL but in a stand-in (acl.h) */
     struct kv_subscriber *subscriber;        /* NULL without subscription (pubsub.h) */
     struct kv_tracking_client *tracking;     /* NULL: neither tracker nor target (tracking.h) */
     size_t base_bytes;                       /* blocks of this structure and of its texts */

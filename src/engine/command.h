@@ -110,16 +110,33 @@ struct kv_command {
     const struct kv_command *subs;      /* sorted by name */
     const struct kv_command *parent;    /* of a subcommand */
     kv_cmd_alone_fn alone;              /* with KV_CMD_MAY_ALONE, else NULL */
-    uint32_t acl_categories;            /* bit i = kv_acl_category_names[i] in cmd/table.c */
+    uint32_t acl_categories;            /* bit i = categories[i] of the table */
     const char *const *tips;            /* NULL-terminated, or NULL */
     const struct kv_command_docs *docs; /* cmd/docs.h; unknown to the engine */
 };
 
-/* The whole table, handed to the engine when it is created. */
+struct kv_client;
+struct kv_engine;
+
+/* Flags of a key of this line whose specification has KV_KEY_VARIABLE_FLAGS. Pure. */
+typedef uint32_t (*kv_cmd_key_flags_fn)(const struct kv_command *cmd, const struct kv_slice *argv,
+                                        int argc, uint32_t flags);
+
+/* Describes a client as CLIENT LIST does, as if `cmd` ran now, without the end of the line. Returns
+ * the length, at most `size`. The client's worker. */
+typedef size_t (*kv_client_line_fn)(struct kv_engine *e, const struct kv_client *c,
+                                    const struct kv_command *cmd, char *text, size_t size);
+
+/* The whole table, handed to the engine when it is created; with what the engine has to ask about
+ * commands. */
 struct kv_command_table {
-    const struct kv_command *commands; /* top level, sorted by name */
-    uint32_t command_count;            /* top level */
-    uint32_t id_count;                 /* with subcommands */
+    const struct kv_command *commands;  /* top level, sorted by name */
+    uint32_t command_count;             /* top level */
+    uint32_t id_count;                  /* with subcommands */
+    uint32_t category_count;            /* permission categories, at most 32 */
+    const char *const *categories;      /* their names; bit i of acl_categories is name i */
+    kv_cmd_key_flags_fn line_key_flags; /* NULL: such keys need all that their flags say */
+    kv_client_line_fn client_line;      /* NULL: lines are empty */
 };
 
 /* What a command line needs. */

@@ -2,7 +2,7 @@
  *
  * Entries are made by the worker that ran the command and never change, so readers only need
  * the mutex to walk. Long arguments and long lists are cut as the protocol's users know it: 32
- * arguments, 128 bytes each, with a note of how much is missing.
+ * arguments, 128 bytes each, with a note of how much is missing. Passwords are left out.
  */
 #include "engine/command_log.h"
 #include "base/clock.h"
@@ -68,8 +68,29 @@ static struct kv_slice copy_argument(char **to, struct kv_slice arg)
     return s;
 }
 
+/* Whether an argument is a password, or may hold one. */
+static bool is_secret(const struct kv_command *cmd, const struct kv_slice *argv, int arg)
+{
+    static const char *const directives[] = {"requirepass", "masterauth", "masteruser",
+                                             "tls-key-file-pass", "tls-client-key-file-pass"};
+    if (strcmp(cmd->full_name, "auth") == 0)
+        return arg >= 1;
+    if (strcmp(cmd->full_name, "acl|setuser") == 0)
+        return arg >= 2;
+    if (strcmp(cmd->full_name, "hello") == 0)
+        return (arg >= 3 && kv_slice_is(argv[arg - 1], "auth")) ||
+               (arg >= 4 && kv_slice_is(argv[arg - 2], "auth"));
+    if (strcmp(cmd->full_name, "config|set") != 0 || arg < 3 || arg % 2 == 0)
+        return false;
+    for (size_t i = 0; i < KV_ARRAY_LEN(directives); i++)
+        if (kv_slice_is(argv[arg - 1], directives[i]))
+            return true;
+    return false;
+}
+
 void kv_command_log_add(struct kv_command_log *l, const struct kv_client *c,
-                        const struct kv_slice *argv, int argc, uint64_t value, uint64_t max_len)
+                        const struct kv_command *cmd, const struct kv_slice *argv, int argc,
+                        uint64_t value, uint64_t max_len)
 {
     int kept = KV_MIN(argc, KV_COMMAND_LOG_ARGS_MAX);
     size_t peer_len = c->peer != NULL ? strlen(c->peer) : 0;
@@ -89,6 +110,8 @@ void kv_command_log_add(struct kv_command_log *l, const struct kv_client *c,
                 snprintf(to, 64, "... (%d more arguments)", argc - KV_COMMAND_LOG_ARGS_MAX + 1);
             n->argv[i] = kv_slice(to, (size_t)len);
             to += len;
+        } else if (is_secret(cmd, argv, i)) {
+            n->argv[i] = KV_SLICE("(redacted)");
         } else {
             n->argv[i] = copy_argument(&to, argv[i]);
         }

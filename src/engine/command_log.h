@@ -27,9 +27,10 @@ struct kv_command_log {
 void kv_command_log_init(struct kv_command_log *l);
 void kv_command_log_release(struct kv_command_log *l);
 
-/* `value`: microseconds or bytes. Keeps at most max_len entries. Any worker. */
+/* `value`: microseconds or bytes. Keeps at most max_len entries. Passwords in the line are replaced
+ * by "(redacted)". Any worker. */
 void kv_command_log_add(struct kv_command_log *l, const struct kv_client *c,
-                        const struct kv_slice *argv, int argc, uint64_t value,
-                        uint64_t max_len) KV_COLD;
+                        const struct kv_command *cmd, const struct kv_slice *argv, int argc,
+                        uint64_t value, uint64_t max_len) KV_COLD;
 
 #endif

@@ -1,9 +1,9 @@
 /* One command: from its name to its reply.
  *
- * Order of checks, as clients of the protocol know it: name, subcommand, arity; authentication;
- * maxmemory; transaction queue; CLIENT PAUSE; then keys, room in the change stream, locks;
- * execution; release. A command that must wait is parked and leaves no trace: the connection keeps
- * its bytes and the command is parsed and checked again when it is resumed, with whatever has
+ * Order of checks, as clients of the protocol know it: name, subcommand, arity; authentication and
+ * permissions; maxmemory; transaction queue; CLIENT PAUSE; then keys, room in the change stream,
+ * locks; execution; release. A command that must wait is parked and leaves no trace: the connection
+ * keeps its bytes and the command is parsed and checked again when it is resumed, with whatever has
  * changed meanwhile.
  *
  * EXEC is the engine's own: it locks the shards of all queued keys and of all watches, or takes the
@@ -129,7 +129,7 @@ static KV_COLD void log_command(struct kv_client *c, enum kv_command_log_kind ki
     if (o->limit < 0 || value < (uint64_t)o->limit || o->max_len == 0 ||
         cmd->flags & KV_CMD_SKIP_SLOWLOG)
         return;
-    kv_command_log_add(&e->command_logs[kind], c, argv, argc, value, o->max_len);
+    kv_command_log_add(&e->command_logs[kind], c, cmd, argv, argc, value, o->max_len);
 }
 
 static KV_COLD void note_late(struct kv_client *c, const struct kv_command *cmd,
@@ -287,7 +287,7 @@ void kv_execute_nested(struct kv_client *c, const struct kv_command *cmd,
 static void refuse(struct kv_client *c, const struct kv_command *cmd, const char *text)
 {
     struct kv_worker *w = c->worker;
-    char abort[NAME_SHOWN * 2];
+    char abort[KV_ACL_REPLY_MAX + NAME_SHOWN];
     if (c->flags & KV_CLIENT_MULTI)
         c->flags |= KV_CLIENT_DIRTY_EXEC;
     if (cmd != NULL)
@@ -363,7 +363,26 @@ KV_INLINE bool arity_fits(const struct kv_command *cmd, int argc)
     return cmd->arity >= 0 ? argc == cmd->arity : argc >= -cmd->arity;
 }
 
-/* Name, subcommand and arity; NULL after an error reply. */
+/* Whether a client may run a command that is not authenticated, or whose user may not do
+ * everything. False after an error reply. */
+static KV_COLD bool permitted(struct kv_client *c, const struct kv_command *cmd,
+                              const struct kv_request *r)
+{
+    char text[KV_ACL_REPLY_MAX];
+    if (!(c->flags & KV_CLIENT_AUTHENTICATED) && !(cmd->flags & KV_CMD_NO_AUTH)) {
+        refuse(c, cmd, "NOAUTH Authentication required.");
+        return false;
+    }
+    enum kv_acl_verdict verdict = kv_acl_check_call(
+        c, cmd, r->argv, r->argc, c->flags & KV_CLIENT_MULTI ? KV_ACL_MULTI : KV_ACL_TOPLEVEL);
+    if (verdict == KV_ACL_ALLOWED)
+        return true;
+    kv_acl_denial_text(verdict, c, cmd, text);
+    refuse(c, cmd, text);
+    return false;
+}
+
+/* Name, subcommand, arity and permissions; NULL after an error reply. */
 static const struct kv_command *resolve(struct kv_client *c, const struct kv_request *r)
 {
     const struct kv_command *cmd = kv_worker_lookup(c->worker, r->argv[0]);
@@ -386,10 +405,10 @@ static const struct kv_command *resolve(struct kv_client *c, const struct kv_req
         refuse_arity(c, cmd);
         return NULL;
     }
-    if (!(c->flags & KV_CLIENT_AUTHENTICATED) && !(cmd->flags & KV_CMD_NO_AUTH)) {
-        refuse(c, cmd, "NOAUTH Authentication required.");
+    if (KV_UNLIKELY((c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_RESTRICTED)) !=
+                    KV_CLIENT_AUTHENTICATED) &&
+        !permitted(c, cmd, r))
         return NULL;
-    }
     return cmd;
 }
 
@@ -504,6 +523,40 @@ static bool exec_watches_dirty(struct kv_client *c)
     return false;
 }
 
+/* A queued command that its user may not run any more: an error takes its reply's place. */
+static KV_COLD bool exec_permits(struct kv_client *c, const struct kv_queued *q)
+{
+    char text[NAME_SHOWN * 3];
+    struct kv_slice error = KV_SLICE(OUT_OF_MEMORY);
+    const char *reason = NULL;
+    switch (kv_acl_check_call(c, q->cmd, q->argv, q->argc, KV_ACL_MULTI)) {
+    case KV_ACL_ALLOWED:
+        return true;
+    case KV_ACL_NOT_CHECKED:
+        break;
+    case KV_ACL_DENIED_COMMAND:
+        reason = "no permission to execute the command or subcommand";
+        break;
+    case KV_ACL_DENIED_KEY:
+        reason = "no permission to touch the specified keys";
+        break;
+    case KV_ACL_DENIED_CHANNEL:
+        reason = "no permission to access one of the channels used as arguments";
+        break;
+    }
+    if (reason != NULL) {
+        snprintf(text, sizeof(text),
+                 "NOPERM ACLs rules changed between the moment the transaction was accumulated and "
+                 "the EXEC call. This command is no longer allowed for the following reason: %s",
+                 reason);
+        error = kv_slice_cstr(text);
+    }
+    kv_stat_add(&c->worker->command_stats[q->cmd->id].rejected, 1);
+    kv_call_count_error(c->worker, error);
+    kv_reply_error_raw(&c->out, error);
+    return false;
+}
+
 /* Runs the queue; more than one line in the stream is wrapped in MULTI and EXEC. */
 static void exec_run(struct kv_client *c, struct exec_keys *all, enum kv_hold hold)
 {
@@ -519,6 +572,8 @@ static void exec_run(struct kv_client *c, struct exec_keys *all, enum kv_hold ho
     w->call.hold_all = true;
     for (uint32_t i = 0; i < tx->queue_len; i++) {
         struct kv_queued *q = &tx->queue[i];
+        if (KV_UNLIKELY(c->flags & KV_CLIENT_RESTRICTED) && !exec_permits(c, q))
+            continue;
         kv_execute(c, q->cmd, q->argv, q->argc, all[i].keys, all[i].count, KV_CALL_IN_EXEC);
     }
     if (active && w->stream.len > after_multi) {

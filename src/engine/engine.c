@@ -141,6 +141,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     e->by_id = kv_mem_zalloc(table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
     index_commands(e, table->commands, table->command_count);
     find_special_commands(e);
+    kv_acl_init(e);
 
     /* One more than shards: the token of scripts. */
     size_t lock_bytes = (e->shard_count + 1) * sizeof(*e->locks);
@@ -198,6 +199,7 @@ void kv_engine_destroy(struct kv_engine *e)
     kv_snapshot_release(&e->snapshot);
     kv_pubsub_release(e);
     kv_tracking_release(e);
+    kv_acl_release(e);
     kv_stream_release(&e->stream);
     kv_gate_release(&e->gate);
     kv_mem_free_aligned(e, sizeof(*e), KV_CACHE_LINE, KV_MEM_OTHER);
@@ -306,6 +308,12 @@ const struct kv_command *kv_engine_command_or_sub(const struct kv_engine *e, str
     if (container == NULL)
         return NULL;
     return kv_command_sub(container, kv_slice(bar + 1, name.len - container_len - 1));
+}
+
+const struct kv_command *kv_engine_command_by_id(const struct kv_engine *e, uint16_t id)
+{
+    KV_ASSERT(id < e->table->id_count);
+    return e->by_id[id];
 }
 
 void kv_engine_set_hooks(struct kv_engine *e, const struct kv_engine_hooks *hooks)

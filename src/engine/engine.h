@@ -53,6 +53,9 @@ const struct kv_command *kv_engine_command(const struct kv_engine *e, struct kv_
 /* The same for "get" and "client|kill". */
 const struct kv_command *kv_engine_command_or_sub(const struct kv_engine *e, struct kv_slice name);
 
+/* By its id, which is below the table's id_count. */
+const struct kv_command *kv_engine_command_by_id(const struct kv_engine *e, uint16_t id);
+
 /* Periodic work that folders above add: called on worker 0 about `hz` times a second, and hooks for
  * events. Set before kv_engine_run. */
 struct kv_engine_hooks {
@@ -92,6 +95,7 @@ struct kv_worker_stats {
     kv_stat timeouts;                            /* idle connections closed */
     kv_stat evicted_clients;                     /* closed for maxmemory-clients */
     kv_stat pubsub_clients;                      /* subscribed now */
+    kv_stat acl_denied_auths, acl_denied_commands, acl_denied_keys, acl_denied_channels;
 };
 
 /* Sum over workers of one counter, by offset: kv_engine_stat(e, offsetof(struct kv_worker_stats,

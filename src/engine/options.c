@@ -31,6 +31,9 @@ static void set_network(struct kv_options *o)
     o->tcp_keepalive_seconds = 300;
     o->protected_mode = true;
     o->requirepass = "";
+    o->aclfile = "";
+    o->acllog_max_len = 128;
+    o->acl_pubsub_default = KV_ACL_PUBSUB_NONE;
     o->proto_max_bulk_len = 512 * MIB;
     o->client_query_buffer_limit = 1024 * MIB;
     o->output_limit[KV_CLASS_REPLICA] = (struct kv_output_limit){256 * MIB, 64 * MIB, 60};

@@ -60,6 +60,9 @@ struct kv_save_point {
     uint64_t changes;
 };
 
+/* Which channels a new user, or a reset one, has. */
+enum kv_acl_pubsub { KV_ACL_PUBSUB_ALL, KV_ACL_PUBSUB_NONE };
+
 struct kv_loading;
 struct kv_rewriter;
 struct kv_saver;
@@ -102,6 +105,9 @@ struct kv_options {
     uint32_t tcp_keepalive_seconds; /* 300 */
     bool protected_mode;
     const char *requirepass;            /* "" : none */
+    const char *aclfile;                /* "" : users are in the configuration; fixed */
+    uint64_t acllog_max_len;            /* 128: denials that are kept */
+    uint32_t acl_pubsub_default;        /* enum kv_acl_pubsub */
     uint64_t proto_max_bulk_len;        /* 512 MiB */
     uint64_t client_query_buffer_limit; /* 1 GiB */
     struct kv_output_limit output_limit[KV_CLASS_COUNT];

@@ -437,6 +437,16 @@ void kv_pubsub_leave(struct kv_client *c, enum kv_channel_kind kind,
     drop_subscriber(c);
 }
 
+void kv_pubsub_each_own(const struct kv_client *c, enum kv_channel_kind kind,
+                        void (*visit)(void *arg, struct kv_slice name), void *arg)
+{
+    if (c->subscriber == NULL)
+        return;
+    for (const struct kv_subscription *s = c->subscriber->kinds[kind].first; s != NULL;
+         s = s->own_next)
+        visit(arg, s->part->channel->name);
+}
+
 void kv_pubsub_forget(struct kv_client *c)
 {
     for (int i = 0; i < KV_CHANNEL_KINDS; i++)

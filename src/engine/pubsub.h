@@ -75,6 +75,10 @@ bool kv_pubsub_unsubscribe(struct kv_client *c, enum kv_channel_kind kind, struc
 void kv_pubsub_leave(struct kv_client *c, enum kv_channel_kind kind,
                      void (*left)(void *arg, struct kv_slice name), void *arg);
 
+/* Visits the client's own of a kind, in the order they were made. */
+void kv_pubsub_each_own(const struct kv_client *c, enum kv_channel_kind kind,
+                        void (*visit)(void *arg, struct kv_slice name), void *arg);
+
 /* All of all kinds: RESET, and a client that ends. */
 void kv_pubsub_forget(struct kv_client *c);
 

@@ -118,7 +118,7 @@ void kv_worker_accept(struct kv_worker *w, int fd, bool is_unix)
         refuse_connection(w, fd, "-ERR max number of clients reached\r\n");
         return;
     }
-    if (e->options.protected_mode && e->options.requirepass[0] == '\0' && !is_unix &&
+    if (e->options.protected_mode && kv_acl_open(e) && !is_unix &&
         !kv_socket_peer_is_loopback(fd)) {
         atomic_fetch_sub(&e->client_total, 1);
         refuse_connection(w, fd,

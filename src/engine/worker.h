@@ -4,6 +4,7 @@
 #define KV_ENGINE_WORKER_H
 
 #include "base/clock.h"
+#include "engine/acl.h"
 #include "engine/alone.h"
 #include "engine/blocking.h"
 #include "engine/call.h"
@@ -213,6 +214,7 @@ struct kv_engine {
     struct kv_pubsub pubsub;
     struct kv_tracking tracking;
     atomic_uint monitor_count; /* of all workers */
+    struct kv_acl acl;
     _Atomic(uint64_t) next_client_id;
     atomic_uint client_total; /* connected, all workers: the maxclients check */
     atomic_bool stopping;

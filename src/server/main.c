@@ -194,7 +194,9 @@ static int serve(struct kv_config *c, const struct kv_options *o, const char *pr
     kv_info_init(program);
     /* Before anybody can connect: whoever sees the server may also end it. */
     kv_signals_init(e, "");
-    enum kv_err err = open_sockets(e);
+    enum kv_err err = kv_start_users(c, e);
+    if (err == KV_OK)
+        err = open_sockets(e);
     const char *pidfile = err == KV_OK ? kv_start_pidfile(o) : "";
     kv_signals_init(e, pidfile);
     /* The sockets are open already, so that two servers on one port do not write to one folder. */

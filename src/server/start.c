@@ -10,6 +10,7 @@
  */
 #include "server/start.h"
 
+#include "admin/users.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -82,6 +83,20 @@ enum kv_err kv_start_configure(struct kv_config *c, int argc, char *const *argv)
         err = kv_config_finish(c, &message);
     if (err != KV_OK)
         print_fatal(kv_text_cstr(&message));
+    kv_text_release(&message);
+    return err;
+}
+
+enum kv_err kv_start_users(struct kv_config *c, struct kv_engine *e)
+{
+    struct kv_text message;
+    kv_text_init(&message);
+    enum kv_err err = kv_users_start(c, e, &message);
+    if (err != KV_OK) {
+        print_fatal(kv_text_cstr(&message));
+        kv_log(KV_LOG_WARNING, "Aborting the start because of errors in the users: %s",
+               kv_text_cstr(&message));
+    }
     kv_text_release(&message);
     return err;
 }

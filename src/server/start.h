@@ -14,6 +14,9 @@ bool kv_start_answer(int argc, char *const *argv);
 /* Loads the configuration from arguments; on failure prints the reason to standard error. */
 enum kv_err kv_start_configure(struct kv_config *c, int argc, char *const *argv) KV_MUST_CHECK;
 
+/* Makes the users that the configuration names; on failure prints and logs the reason. */
+enum kv_err kv_start_users(struct kv_config *c, struct kv_engine *e) KV_MUST_CHECK;
+
 /* Sends the log where the options say. Prints the reason on failure. */
 enum kv_err kv_start_log(const struct kv_options *o) KV_MUST_CHECK;
 

@@ -118,6 +118,22 @@ for name in ("eval", "eval_ro", "script|load"):
     BY_COMMAND[name] = {"script": SCRIPTS}
 for name in ("evalsha", "evalsha_ro", "script|exists"):
     BY_COMMAND[name] = {"sha1": [hashlib.sha1(s).hexdigest().encode() for s in SCRIPTS] + [b"x", b""]}
+# Users other than that of the connection, with rules that both servers print alike: commands only
+# as all or in parentheses, where nothing comes before them.
+BY_COMMAND["acl|setuser"] = {
+    "username": [b"u1", b"u2", b"u3", b"a b", b"\xff"],
+    "rule": [b"on", b"OFF", b"nopass", b"resetpass", b"reset", b">pw", b"<pw", b">", b"<nosuch",
+             b"#" + b"0a" * 32, b"!" + b"0a" * 32, b"#abc", b"~a*", b"~b", b"%R~c*", b"%W~k1", b"%RW~k2",
+             b"%X~a", b"~*", b"allkeys", b"resetkeys", b"&a*", b"&b", b"&*", b"allchannels",
+             b"resetchannels", b"+@all", b"-@all", b"allcommands", b"nocommands", b"+@nosuch",
+             b"-nosuch", b"+client|nosuch", b"+client|list|x", b"+get|a|b", b"(+get ~a*)",
+             b"(+set +mset %W~*)", b"(+@all -acl &x)", b"(+select|0)", b"(on)", b"(~* ~a)", b"(+get",
+             b")", b"clearselectors", b"sanitize-payload", b"skip-sanitize-payload", b"foo", b""],
+}
+for name in ("acl|getuser", "acl|deluser", "acl|dryrun"):
+    BY_COMMAND[name] = {"username": [b"u1", b"u2", b"u3", b"default", b"nosuch"]}
+BY_COMMAND["acl|cat"] = {"category": [b"nosuch", b"", b"@read"]}
+BY_COMMAND["acl|genpass"] = {"bits": [b"1", b"0", b"4096", b"4097", b"-1", b"x"]}
 BY_COMMAND["hrandfield"] = BY_COMMAND["zrandmember"] = BY_COMMAND["srandmember"]
 # Optional arguments that are not left out.
 ALWAYS = {("spop", "count"), ("geosearch", "from"), ("geosearchstore", "from")}
@@ -257,6 +273,9 @@ class Generator:
     def arguments(self, command):
         if command.id in ("command|getkeys", "command|getkeysandflags"):
             return self.line(self.command())
+        if command.id == "acl|dryrun":
+            user = self.scalar("string", "username")
+            return [user] + self.line(self.command())
         family = "sorted-set" if command.group == "geo" else command.group
         self.family = FAMILIES.index(family) if family in FAMILIES else None
         groups = []

@@ -276,8 +276,6 @@ START_TEST(promises_that_are_not_kept_refuse_to_start)
     load("slaveof no one");
     refused("tls-cert-file server.crt", "'tls-cert-file' is not supported");
     load("tls-cert-file \"\"");
-    refused("aclfile users.acl", "'aclfile' is not supported");
-    load("aclfile \"\"");
     refused("tls-port 6380", "'tls-port' is not supported");
     load("tls-port 0");
     refused("cluster-enabled yes", "'cluster-enabled' is not supported");
@@ -289,9 +287,15 @@ START_TEST(promises_that_are_not_kept_refuse_to_start)
     ck_assert_int_eq(kv_config_finish(config, &message), KV_OK);
     load_fails("rename-command FLUSHALL \"\"", "'rename-command' is not supported");
     load_fails("loadmodule /x.so", "'loadmodule' is not supported");
-    load_fails("user alice on nopass ~* +@all", "'user' is not supported");
-    load_fails("user default on >secret ~* +@all", "'user' is not supported");
-    load("user default on nopass sanitize-payload ~* &* +@all");
+}
+END_TEST
+
+/* What they mean is told when there is an engine: test_startup.py, test_acl.py. */
+START_TEST(lines_of_users_are_kept)
+{
+    load("user alice on nopass ~* +@all\n# x\nuser \"default\" on >secret");
+    ck_assert_int_eq(kv_config_finish(config, &message), KV_OK);
+    load_fails("user", "Bad directive or wrong number of arguments");
 }
 END_TEST
 
@@ -488,6 +492,7 @@ int main(void)
     unit_add(&u, bad_values_are_explained);
     unit_add(&u, a_message_names_file_line_and_text);
     unit_add(&u, promises_that_are_not_kept_refuse_to_start);
+    unit_add(&u, lines_of_users_are_kept);
     unit_add(&u, an_override_by_its_off_value_is_no_promise);
     unit_add(&u, includes_are_read_in_place);
     unit_add(&u, options_override_the_file);
