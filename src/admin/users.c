@@ -428,6 +428,9 @@ enum kv_err kv_users_start(struct kv_config *c, struct kv_engine *e, struct kv_t
     }
     if (!has_file)
         return add_lines(c, e, message);
+    if (kv_engine_options(e)->requirepass[0] != '\0')
+        kv_log(KV_LOG_WARNING, "The users' file says who the default user is: requirepass has no "
+                               "effect beside aclfile.");
     enum kv_err err = kv_users_load(e, NULL, message);
     if (err != KV_OK)
         kv_text_append(message, KV_SLICE("\n"));

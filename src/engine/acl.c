@@ -9,9 +9,8 @@
  * authenticated, so that no pointer to what is gone is left, whatever still runs (the rest of a
  * transaction that deletes its own user).
  *
- * Passwords are kept as SHA-256. All of a user's are compared, in a time that does not depend on
- * them; a name that nobody has costs no hash, as in Redis, which tells who exists only to those who
- * can measure a microsecond.
+ * Passwords are kept as SHA-256. What a client sends is hashed whoever it claims to be, and
+ * compared with all of the user's, in a time that does not depend on them.
  *
  * Rejected: a hash table of users (there are few, and lists are sorted); counting references.
  */
@@ -161,8 +160,9 @@ bool kv_acl_authenticate(struct kv_client *c, const struct kv_command *cmd, stru
                          struct kv_slice password)
 {
     struct kv_user *u = kv_acl_find(c->worker->engine, name);
-    if (u != NULL && u->rules->flags & KV_ACL_ON &&
-        (u->rules->flags & KV_ACL_NOPASS || password_fits(u->rules, password))) {
+    const struct kv_acl_rules *rules = (u != NULL ? u : c->worker->engine->acl.default_user)->rules;
+    bool fits = password_fits(rules, password); /* hashed for a name that nobody has, too */
+    if (u != NULL && rules->flags & KV_ACL_ON && (rules->flags & KV_ACL_NOPASS || fits)) {
         c->flags |= KV_CLIENT_AUTHENTICATED;
         c->flags &= ~(uint32_t)KV_CLIENT_OPENED;
         set_user(c, u);

@@ -421,8 +421,11 @@ static enum kv_acl_mistake apply_parentheses(struct kv_acl_draft *d, struct kv_s
     if (!add_selector(d))
         return KV_ACL_NO_MEMORY;
     enum kv_acl_mistake mistake = KV_ACL_FINE;
-    while (mistake == KV_ACL_FINE && next_plain(&rest, &next))
-        mistake = apply_to_selector(d, r->selector_count - 1, next);
+    while (mistake == KV_ACL_FINE && next_plain(&rest, &next)) {
+        /* Where rules are read back, such a word would close the selector. */
+        bool closes = next.ptr[next.len - 1] == ')';
+        mistake = closes ? KV_ACL_SYNTAX : apply_to_selector(d, r->selector_count - 1, next);
+    }
     if (mistake != KV_ACL_FINE)
         r->selector_count--;
     return mistake;

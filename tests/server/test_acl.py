@@ -214,6 +214,13 @@ def test_a_permission_needs_a_pattern(raw, word):
         b"ERR Error in ACL SETUSER modifier '%s': Syntax error" % word.encode())
 
 
+@pytest.mark.kvik_only  # the reference shows "(~a) ...", which it does not read back
+@pytest.mark.parametrize("word", ["(+get ~a))", "(~a) )", "(+select|x) +get)"])
+def test_no_word_in_parentheses_closes_them(raw, word):
+    assert raw.cmd("ACL", "SETUSER", "u", word) == Error(
+        b"ERR Error in ACL SETUSER modifier '%s': Syntax error" % word.encode())
+
+
 def test_unmatched_parenthesis(raw):
     for words, first in ((["(+get"], "(+get"), (["foo", "(+get"], "(+get"), (["on", "(+get ~a", "+set"], "(+get ~a"),
                          (["("], "(")):
