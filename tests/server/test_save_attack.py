@@ -100,7 +100,7 @@ class Load:
                     with server.raw(timeout=60) as conn:
                         while not self.stop.is_set():
                             send_all(conn, [change(rng) for _ in range(20)])
-                except Closed:  # always: the log could not be written
+                except (Closed, ConnectionError):  # always: the log could not be written
                     assert server.alive()
         except Exception as problem:  # shown below
             self.problems.append(problem)
@@ -140,7 +140,7 @@ def attack(server, seed, faults):
             with server.raw(timeout=60) as conn:
                 while time.monotonic() < until:
                     order(conn, rng, faults)
-        except Closed:  # as the writers
+        except (Closed, ConnectionError):  # as the writers
             assert server.alive()
     with server.raw(timeout=60) as conn:
         for kind in ("write", "sync", "open", "rename") if faults else ():
