@@ -243,7 +243,8 @@ def flags_of(command):
 def categories_of(command):
     flags, names = set(command["flags"]), set(command["acl"])
     names |= {"write", "pubsub", "blocking"} & flags
-    names |= {"read"} if "readonly" in flags else set()
+    # A script that may only read is no reader of keys to permissions: what it calls is.
+    names |= {"read"} if "readonly" in flags and "scripting" not in names else set()
     names |= {"admin", "dangerous"} if "admin" in flags else set()
     names.add("fast" if "fast" in flags else "slow")
     return sum(1 << CATEGORIES.index(name) for name in names)

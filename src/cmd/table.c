@@ -575,7 +575,7 @@ static const struct kv_command commands[250] = {
     {COMMAND("eval_ro", "eval_ro", kv_cmd_eval_ro, -3, 83,
              KV_CMD_READONLY | KV_CMD_NOSCRIPT | KV_CMD_STALE | KV_CMD_SKIP_MONITOR |
                  KV_CMD_NO_MANDATORY_KEYS | KV_CMD_MOVABLEKEYS | KV_CMD_SCRIPT,
-             KV_MODE_KEYS, 0x108002),
+             KV_MODE_KEYS, 0x108000),
      KEYS(keys_14, 0, 0, 0), DOCS(scripting, 1)},
     {COMMAND("evalsha", "evalsha", kv_cmd_evalsha, -3, 84,
              KV_CMD_NOSCRIPT | KV_CMD_STALE | KV_CMD_SKIP_MONITOR | KV_CMD_MAY_REPLICATE |
@@ -585,7 +585,7 @@ static const struct kv_command commands[250] = {
     {COMMAND("evalsha_ro", "evalsha_ro", kv_cmd_evalsha_ro, -3, 85,
              KV_CMD_READONLY | KV_CMD_NOSCRIPT | KV_CMD_STALE | KV_CMD_SKIP_MONITOR |
                  KV_CMD_NO_MANDATORY_KEYS | KV_CMD_MOVABLEKEYS | KV_CMD_SCRIPT,
-             KV_MODE_KEYS, 0x108002),
+             KV_MODE_KEYS, 0x108000),
      KEYS(keys_14, 0, 0, 0), DOCS(scripting, 3)},
     {COMMAND("exec", "exec", kv_cmd_exec, 1, 86,
              KV_CMD_NOSCRIPT | KV_CMD_LOADING | KV_CMD_STALE | KV_CMD_SKIP_SLOWLOG, KV_MODE_FREE,

@@ -166,6 +166,17 @@ static bool add_keys(const struct kv_keyspec *spec, const struct kv_slice *argv,
     return true;
 }
 
+/* The line states that it has no keys, which its command allows. */
+static bool states_no_keys(const struct kv_command *cmd, const struct kv_slice *argv, int argc)
+{
+    const struct kv_keyspec *spec = cmd->keyspecs;
+    int64_t count;
+    if (!(cmd->flags & KV_CMD_NO_MANDATORY_KEYS) || spec->begin != KV_BEGIN_INDEX ||
+        spec->find != KV_FIND_KEYNUM || spec->begin_index + spec->a >= argc)
+        return false;
+    return kv_int_parse(argv[spec->begin_index + spec->a], &count) && count == 0;
+}
+
 int kv_command_keys(const struct kv_command *cmd, const struct kv_slice *argv, int argc,
                     int *index_out, uint32_t *flags_out, int max)
 {
@@ -188,6 +199,8 @@ int kv_command_keys(const struct kv_command *cmd, const struct kv_slice *argv, i
         }
         return 1;
     }
+    if (states_no_keys(cmd, argv, argc))
+        return 0;
     struct sink sink = {index_out, flags_out, max, 0};
     for (int i = 0; i < cmd->keyspec_count; i++)
         if ((spec[i].flags & KV_KEY_NOT_KEY) == 0 && !add_keys(&spec[i], argv, argc, &sink))

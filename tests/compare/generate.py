@@ -109,7 +109,7 @@ SCRIPTS = [b"return redis.call('set', KEYS[1], ARGV[1])", b"return redis.call('g
            b"redis.call('select', 3) return redis.call('append', KEYS[1], ARGV[1] or '')",
            b"redis.setresp(3) return redis.pcall('hgetall', KEYS[1])",
            b"return {err = ARGV[1]}", b"return {ok = ARGV[1]}", b"return tonumber(ARGV[1])",
-           b"return cjson.encode(ARGV)", b"error(ARGV[1])", b"error({err = ARGV[1]})", b"x = 1",
+           b"return cjson.encode(ARGV)", b"error(ARGV[1])", b"error({err = ARGV[1] or 'MY x'})", b"x = 1",
            b"return redis.call(unpack(ARGV))", b"return redis.pcall(unpack(ARGV))", b"return nosuch",
            b"#!lua flags=no-writes\nreturn redis.call('del', KEYS[1])", b"return 1 +",
            b"#!lua flags=x\nreturn 1", b"return {1, 2.7, true, false, {KEYS, nil, 3}}", b"",
