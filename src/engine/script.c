@@ -24,6 +24,7 @@
  */
 #include "engine/script.h"
 #include "base/log.h"
+#include "engine/acl.h"
 #include "engine/worker.h"
 #include <poll.h>
 #include <stdio.h>
@@ -245,8 +246,30 @@ static const struct kv_command *resolve(struct kv_worker *w, const struct kv_sli
     return cmd;
 }
 
+/* What the script's user lacks for the command; NULL: nothing. */
+static KV_COLD const char *denial(struct kv_script *s, const struct kv_command *cmd,
+                                  const struct kv_slice *argv, int argc)
+{
+    switch (kv_acl_check_call(s->outer.client, cmd, argv, argc, KV_ACL_SCRIPT)) {
+    case KV_ACL_ALLOWED:
+        return NULL;
+    case KV_ACL_DENIED_COMMAND:
+        return "ERR The user executing the script can't run this command or subcommand";
+    case KV_ACL_DENIED_KEY:
+        return "ERR The user executing the script can't access at least one of the keys mentioned "
+               "in the command arguments";
+    case KV_ACL_DENIED_CHANNEL:
+        return "ERR The user executing the script can't publish to the channel mentioned in the "
+               "command";
+    case KV_ACL_NOT_CHECKED:
+        break;
+    }
+    return "OOM the server is out of memory for this command";
+}
+
 /* Whether the script may run the command now; else why not. */
-static const char *refusal(struct kv_script *s, const struct kv_command *cmd)
+static const char *refusal(struct kv_script *s, const struct kv_command *cmd,
+                           const struct kv_slice *argv, int argc)
 {
     struct kv_engine *e = s->outer.engine;
     bool writes = cmd->flags & KV_CMD_WRITE;
@@ -261,6 +284,8 @@ static const char *refusal(struct kv_script *s, const struct kv_command *cmd)
     if (KV_UNLIKELY(s->oom) && cmd->flags & KV_CMD_DENYOOM && !s->wrote &&
         !(s->flags & KV_SCRIPT_ALLOW_OOM))
         return "OOM command not allowed when used memory > 'maxmemory'.";
+    if (KV_UNLIKELY(kv_acl_restricts(s->outer.client)))
+        return denial(s, cmd, argv, argc);
     return NULL;
 }
 
@@ -277,6 +302,16 @@ static void hold(struct kv_script *s, enum kv_cmd_mode mode, const struct kv_key
         upgrade(s);
 }
 
+bool kv_script_may(struct kv_script *s, const struct kv_command *cmd, const struct kv_slice *argv,
+                   int argc)
+{
+    struct kv_worker *w = s->outer.worker;
+    int arg;
+    kv_arena_reset(&w->arena);
+    return kv_acl_check_rules(w->engine, s->outer.client->user->rules, cmd, argv, argc, &w->arena,
+                              &arg) == KV_ACL_ALLOWED;
+}
+
 const char *kv_script_call(struct kv_script *s, const struct kv_slice *argv, int argc)
 {
     struct kv_worker *w = s->outer.worker;
@@ -288,7 +323,7 @@ const char *kv_script_call(struct kv_script *s, const struct kv_slice *argv, int
     kv_script_drop_reply(s);
     kv_arena_reset(&w->arena);
     const struct kv_command *cmd = resolve(w, argv, argc, &error);
-    if (cmd == NULL || (error = refusal(s, cmd)) != NULL)
+    if (cmd == NULL || (error = refusal(s, cmd, argv, argc)) != NULL)
         return error;
     if (kv_resolve_keys(w, cmd, argv, argc, &key, &keys, &key_count) == KV_ERR_NOMEM)
         return "OOM the server is out of memory for this command";

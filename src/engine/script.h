@@ -61,6 +61,11 @@ bool kv_script_out_of_memory(const struct kv_call *call);
 /* The script begins. `flags`: enum kv_script_flags. Under what its command holds. */
 void kv_script_begin(struct kv_call *call, struct kv_script *s, uint32_t flags);
 
+/* Whether the user who runs the script may run a command line; with the wrong number of words,
+ * whether he may run the command. Logs nothing. */
+bool kv_script_may(struct kv_script *s, const struct kv_command *cmd, const struct kv_slice *argv,
+                   int argc) KV_MUST_CHECK;
+
 /* Runs one command. NULL: it ran and its reply, perhaps an error, is in s->out until the next call.
  * Else why it was refused ("ERR ..."), a text that stays until the next call; nothing ran. */
 const char *kv_script_call(struct kv_script *s, const struct kv_slice *argv,

@@ -204,27 +204,30 @@ static int api_set_repl(lua_State *l)
     return 0;
 }
 
-/* There is one user, who may run everything: what is asked is whether there is such a command. */
+/* Whether the user who runs the script may run a command line. What is no line of it, since it has
+ * too few words or too many, is asked about as the command alone. */
 static int api_acl_check_cmd(lua_State *l)
 {
     struct kv_lua *lua = kv_lua_of(l);
-    struct kv_slice argv[2] = {{0}};
-    struct argument_number numbers[2];
     int argc = lua_gettop(l);
     if (lua->run == NULL)
         return raise(l, "ERR redis.acl_check_cmd can only be called inside a script invocation");
     if (argc == 0)
         return raise(l, "ERR Please specify at least one argument for this redis lib call");
-    for (int i = 1; i <= argc; i++)
-        if (lua_type(l, i) != LUA_TSTRING && lua_type(l, i) != LUA_TNUMBER)
-            return raise(l, "ERR Lua redis lib command arguments must be strings or integers");
-    (void)take_arguments(l, KV_MIN(argc, 2), argv, numbers);
+    struct argument_number few_numbers[ARGS_ON_STACK], *numbers = few_numbers;
+    struct kv_slice few[ARGS_ON_STACK], *argv = few;
+    if (argc > ARGS_ON_STACK) {
+        argv = lua_newuserdata(l, (size_t)argc * (sizeof(*argv) + sizeof(*numbers)));
+        numbers = (struct argument_number *)(argv + argc);
+    }
+    if (!take_arguments(l, argc, argv, numbers))
+        return raise(l, "ERR Lua redis lib command arguments must be strings or integers");
     const struct kv_command *cmd = kv_engine_command(lua->run->outer.engine, argv[0]);
     if (cmd != NULL && cmd->sub_count > 0 && argc > 1)
         cmd = kv_command_sub(cmd, argv[1]);
     if (cmd == NULL)
         return raise(l, "ERR Invalid command passed to redis.acl_check_cmd()");
-    lua_pushboolean(l, 1);
+    lua_pushboolean(l, kv_script_may(lua->run, cmd, argv, argc));
     return 1;
 }
 

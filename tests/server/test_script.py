@@ -537,3 +537,48 @@ def test_a_slow_script_is_one_entry_of_the_slow_log(raw):
     entries = [e for e in raw.cmd("SLOWLOG", "GET", "10") if e[3][0] == b"EVAL"]
     raw.cmd("CONFIG", "SET", "slowlog-log-slower-than", "10000")
     assert len(entries) == 1 and entries[0][3] == [b"EVAL", script.encode(), b"0"]
+
+
+# --- permissions ---
+
+DENIED = "ERR The user executing the script can't %s"
+
+
+@pytest.fixture
+def bob(raw, connect):
+    """A connection whose user may run scripts, read a* and publish to c*."""
+    assert raw.cmd("ACL", "SETUSER", "bob", "reset", "on", ">pw", "~a*", "resetchannels", "&c*", "+eval",
+            "+get", "+mget", "+publish", "+acl|whoami") == b"OK"
+    conn = connect()
+    assert conn.cmd("AUTH", "bob", "pw") == b"OK"
+    yield conn
+    raw.cmd("ACL", "DELUSER", "bob")
+
+
+@pytest.mark.parametrize("call,text", [
+    ("'set', 'a', '1'", "run this command or subcommand"),
+    ("'get', 'b'", "access at least one of the keys mentioned in the command arguments"),
+    ("'mget', 'a', 'b'", "access at least one of the keys mentioned in the command arguments"),
+    ("'publish', 'd', 'x'", "publish to the channel mentioned in the command"),
+])
+def test_a_script_may_do_what_its_user_may(raw, bob, call, text):
+    denied = (DENIED % text).encode()
+    assert bob.cmd("EVAL", "return redis.pcall(%s)" % call, 0) == Error(denied)
+    assert denied in bob.cmd("EVAL", "return redis.call(%s)" % call, 0).text
+    assert bob.cmd("EVAL", "return redis.pcall('get', 'a')", 0) is None
+    assert bob.cmd("EVAL", "return redis.pcall('publish', 'c1', 'x')", 0) == 0
+    entry = raw.cmd("ACL", "LOG", 1)[0]
+    assert entry[entry.index(b"context") + 1] == b"lua"
+    assert raw.cmd("EVAL", "return redis.pcall(%s)" % call, 0) != Error(denied)
+    raw.cmd("DEL", "a")
+
+
+@pytest.mark.parametrize("words,allowed", [
+    ("'get'", 1), ("'get', 'a'", 1), ("'get', 'b'", None), ("'mget', 'a', 'b'", None),
+    ("'acl', 'whoami'", 1), ("'acl', 'users'", None), ("'set', 'a', 1", None),
+    ("'publish', 'c', 'x'", 1), ("'publish', 'd', 'x'", None),
+])
+def test_a_script_can_ask_what_it_may_do(raw, bob, words, allowed):
+    script = "return redis.acl_check_cmd(%s)" % words
+    assert bob.cmd("EVAL", script, 0) == allowed
+    assert raw.cmd("EVAL", script, 0) == 1
