@@ -136,7 +136,7 @@ static KV_COLD void note_late(struct kv_client *c, const struct kv_command *cmd,
                               const struct kv_slice *argv, int argc, uint64_t ticks)
 {
     uint64_t ns = kv_clock_ticks_to_ns(ticks);
-    if (kv_monitor_active(c->worker))
+    if (kv_monitor_active(c->worker) && !(cmd->flags & KV_CMD_SKIP_MONITOR))
         kv_monitor_show(c, cmd, argv, argc);
     log_command(c, KV_COMMAND_LOG_SLOW, cmd, argv, argc, ns / 1000);
     kv_latency_note(&c->worker->engine->latency,
@@ -274,6 +274,8 @@ void kv_execute_nested(struct kv_client *c, const struct kv_command *cmd,
     cmd->fn(call);
 
     count_call(c, cmd, argv, argc, kv_stat_read(&w->stats.error_replies) > errors);
+    if (KV_UNLIKELY(c->flags & KV_CLIENT_TRACKING))
+        kv_tracking_ran(call);
     if (call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
         kv_stream_active(&w->engine->stream)) {
         if (!(call->flags & KV_CALL_PROPAGATED))

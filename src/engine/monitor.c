@@ -116,14 +116,16 @@ static size_t put_words(char *to, const struct kv_command *cmd, const struct kv_
 
 static size_t put_head(const struct kv_client *c, char head[HEAD_BYTES])
 {
-    const char *unix_path = c->worker->engine->options.unixsocket;
-    bool is_unix = c->flags & KV_CLIENT_UNIX;
+    const char *address = c->peer != NULL ? c->peer : "-";
+    bool in_script = c->worker->call.flags & KV_CALL_IN_SCRIPT;
+    bool is_unix = c->flags & KV_CLIENT_UNIX && !in_script;
+    if (in_script)
+        address = "lua";
+    else if (is_unix)
+        address = c->worker->engine->options.unixsocket;
     int64_t now_us = kv_clock_wall_us();
     int len = snprintf(head, HEAD_BYTES, "+%lld.%06d [%u %s%s]", (long long)(now_us / 1000000),
-                       (int)(now_us % 1000000), c->db, is_unix ? "unix:" : "",
-                       is_unix           ? unix_path
-                       : c->peer != NULL ? c->peer
-                                         : "-");
+                       (int)(now_us % 1000000), c->db, is_unix ? "unix:" : "", address);
     return KV_MIN((size_t)len, (size_t)HEAD_BYTES - 1);
 }
 
@@ -133,7 +135,7 @@ void kv_monitor_show(struct kv_client *c, const struct kv_command *cmd, const st
     struct kv_worker *w = c->worker;
     struct kv_engine *e = w->engine;
     char head[HEAD_BYTES];
-    if (cmd->flags & (KV_CMD_SKIP_MONITOR | KV_CMD_ADMIN) || c->flags & KV_CLIENT_APPLY)
+    if (cmd->flags & KV_CMD_ADMIN || c->flags & KV_CLIENT_APPLY)
         return;
     size_t head_len = put_head(c, head), words_len = put_words(NULL, cmd, argv, argc);
     struct kv_payload *p = kv_payload_try_create(head_len + words_len + 2);

@@ -93,6 +93,16 @@ def test_a_transaction_is_shown_as_it_runs(raw, monitor):
     assert shown(monitor, raw) == [b'"SET" "a" "1"', b'"GET" "a"', b'"EXEC"']
 
 
+def test_a_script_and_what_it_runs(raw, monitor):
+    script = "redis.call('set', KEYS[1], 'v') return redis.call('get', KEYS[1])"
+    assert raw.cmd("EVAL", script, 1, "k") == b"v"
+    lines = [LINE.fullmatch(monitor.read()) for _ in range(3)]
+    assert [line.group(3) for line in lines] == [b'"EVAL" "%s" "1" "k"' % script.encode(),
+                                                 b'"set" "k" "v"', b'"get" "k"']
+    assert lines[0].group(2) != b"lua"
+    assert [line.group(2) for line in lines[1:]] == [b"lua", b"lua"]
+
+
 def test_batches_are_shown_in_their_order(raw, monitor):
     raw.send(b"".join(encode("SET", "k%d" % i, i) + encode("GET", "k%d" % i) for i in range(200)))
     for _ in range(400):

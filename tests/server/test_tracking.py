@@ -144,6 +144,13 @@ def test_batches_and_transactions(raw, reader):
     assert sorted(told(reader)) == sorted(keys + [b"tx"])
 
 
+def test_what_a_script_reads(raw, reader):
+    track(reader)
+    reader.cmd("EVAL", "return redis.call('get', KEYS[1])", 1, "k")
+    raw.cmd("SET", "k", "v")
+    assert told(reader) == [b"k"]
+
+
 def test_own_changes_are_told_behind_their_replies(raw, reader):
     track(reader)
     reader.cmd("GET", "k")
