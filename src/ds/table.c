@@ -61,8 +61,9 @@
 
 #define SCAN_BUCKETS 1024u /* a scan's allowance beyond `count` */
 #define RANDOM_TRIES 128
-#define ITEM_BYTES 48    /* behind an item's first byte, where most end */
-#define AHEAD_GROUPS 3u  /* from now, the group whose buckets are requested; items of the next one \
+#define ITEM_BYTES 48 /* behind an item's first byte, where most end */
+#define AHEAD_GROUPS                                                                               \
+    3u                   /* from now, the group whose buckets are requested; items of the next one \
                           */
 #define AHEAD_BUCKETS 3u /* of a group, at most */
 
