@@ -53,6 +53,14 @@ struct hello {
     int setname_arg; /* 0: none */
 };
 
+static bool hello_name_valid(struct kv_call *call, int arg)
+{
+    if (kv_cmd_client_text_valid(call->argv[arg]))
+        return true;
+    kv_call_error(call, KV_CMD_BAD_CLIENT_NAME);
+    return false;
+}
+
 static bool hello_options(struct kv_call *call, struct hello *h)
 {
     int64_t version;
@@ -74,10 +82,9 @@ static bool hello_options(struct kv_call *call, struct hello *h)
             i += 2;
         } else if (kv_call_arg_is(call, i, "setname") && left >= 1) {
             h->setname_arg = ++i;
-            if (!kv_cmd_client_text_valid(call->argv[i])) {
-                kv_call_error(call, KV_CMD_BAD_CLIENT_NAME);
+            /* Behind AUTH a wrong password comes first. */
+            if (h->auth_arg == 0 && !hello_name_valid(call, i))
                 return false;
-            }
         } else {
             kv_call_errorf(call, "ERR Syntax error in HELLO option '%.*s'",
                            KV_CMD_QUOTE(call->argv[i]));
@@ -122,6 +129,8 @@ void kv_cmd_hello(struct kv_call *call)
                             "same time");
         return;
     }
+    if (h.setname_arg != 0 && !hello_name_valid(call, h.setname_arg))
+        return;
     if (h.setname_arg != 0 && !kv_client_set_text(c, &c->name, call->argv[h.setname_arg])) {
         kv_call_no_memory(call);
         return;

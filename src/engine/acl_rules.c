@@ -281,6 +281,8 @@ static enum kv_acl_mistake apply_pattern(struct kv_acl_draft *d, uint32_t select
     struct kv_acl_selector *s = &d->rules.selectors[selector];
     struct kv_acl_pattern p = {.permissions = KV_ACL_READ | KV_ACL_WRITE};
     size_t at = 1;
+    if (s->flags & KV_ACL_ALL_KEYS)
+        return KV_ACL_AFTER_ALL_KEYS;
     if (word.ptr[0] == '%') {
         p.permissions = 0;
         for (; at < word.len && word.ptr[at] != '~'; at++) {
@@ -299,8 +301,6 @@ static enum kv_acl_mistake apply_pattern(struct kv_acl_draft *d, uint32_t select
     p.text = kv_slice(word.ptr + at, word.len - at);
     if (has_space(p.text))
         return KV_ACL_SYNTAX;
-    if (s->flags & KV_ACL_ALL_KEYS)
-        return KV_ACL_AFTER_ALL_KEYS;
     uint32_t i = 0;
     while (i < s->key_count && !kv_slice_equal(s->keys[i].text, p.text))
         i++;
@@ -326,10 +326,10 @@ static enum kv_acl_mistake apply_channel(struct kv_acl_draft *d, uint32_t select
 {
     struct kv_acl_selector *s = &d->rules.selectors[selector];
     struct kv_slice name = kv_slice(word.ptr + 1, word.len - 1);
-    if (has_space(name))
-        return KV_ACL_SYNTAX;
     if (s->flags & KV_ACL_ALL_CHANNELS)
         return KV_ACL_AFTER_ALL_CHANNELS;
+    if (has_space(name))
+        return KV_ACL_SYNTAX;
     for (uint32_t i = 0; i < s->channel_count; i++)
         if (kv_slice_equal(s->channels[i], name))
             return KV_ACL_FINE;

@@ -18,7 +18,9 @@ NEW_WITHOUT = {name: {b"noscript"} for name in (b"blmove", b"blpop", b"brpop", b
 NEW_WITH = {b"eval": {b"may_replicate"}, b"evalsha": {b"may_replicate"},
             b"script|exists": {b"stale"}, b"script|flush": {b"stale"},
             b"pfcount": {b"may_replicate"}, b"publish": {b"may_replicate"},
-            b"spublish": {b"may_replicate"}}
+            b"spublish": {b"may_replicate"},
+            # It waits for another server, which a transaction and a script must not.
+            b"migrate": {b"noscript", b"no_multi"}}
 NEW_SPECS = {b"sinterstore", b"smismember"}
 NO_COMMAND = Error(b"ERR Invalid command specified")
 NO_KEYS = Error(b"ERR The command has no key arguments")
@@ -245,7 +247,7 @@ def argument_shape(arguments):
 # Arguments of these differ on purpose: options of version 8, or a more exact description.
 NEWER_ARGUMENTS = {b"set", b"bitop", b"client|list", b"client|kill", b"lcs", b"hscan", b"pfmerge",
                    b"zincrby", b"zinter", b"zinterstore", b"zrank", b"zrevrank", b"zunion",
-                   b"zunionstore", b"bgsave",
+                   b"zunionstore", b"bgsave", b"migrate",
                    b"geohash", b"geopos", b"georadius",
                    b"georadiusbymember", b"geosearch", b"geosearchstore"}
 

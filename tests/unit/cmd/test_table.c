@@ -28,7 +28,6 @@ static void check_keyspecs(const struct kv_command *c)
         ck_assert_int_eq(spec->begin == KV_BEGIN_UNKNOWN, spec->find == KV_FIND_UNKNOWN);
         if (spec->begin == KV_BEGIN_UNKNOWN)
             continue;
-        ck_assert(spec->find_key == NULL || spec->begin == KV_BEGIN_KEYWORD);
         ck_assert_int_ne(spec->begin_index, 0);
         ck_assert_int_ge(spec->find == KV_FIND_RANGE ? spec->b : spec->c, 1);
         ck_assert_int_eq(spec->begin == KV_BEGIN_KEYWORD, spec->begin_keyword != NULL);
