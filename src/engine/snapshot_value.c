@@ -306,8 +306,12 @@ void kv_snapshot_values_cancel(struct kv_engine *e, bool release)
 {
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct kv_worker *w = e->workers[i];
+        /* A home worker takes a value that is done off its list, and frees it, without its shard.
+         */
+        kv_mutex_lock(&e->snapshot.mutex);
         for (struct kv_snapshot_value *x = w->snapshot.values; x != NULL; x = x->next)
             kv_sliced_cancel(&x->sliced);
+        kv_mutex_unlock(&e->snapshot.mutex);
         while (release && w->snapshot.values != NULL) {
             struct kv_snapshot_value *x = w->snapshot.values;
             delist(w, x);
