@@ -66,7 +66,7 @@ help:
 	@echo 'make                 build the release variant: $(BUILD)/release/kvik-server'
 	@echo 'make run [ARGS=..]   install missing packages, build, start the server on port 6379'
 	@echo 'make test            install, build, run everything; last line: N passed, N failed'
-	@echo 'make test-matrix     what test leaves out for want of time: the sanitizers with one thread'
+	@echo 'make test-matrix     what test leaves out for want of time: sanitizers and threads where they matter least'
 	@echo 'make debug|asan|tsan build another variant of the server'
 	@echo 'make pgo             train a server, build $(BUILD)/pgo/kvik-server with what it counted'
 	@echo 'make test-unit       unit tests; F=mem: of one folder; T=test_glob: of one file'
