@@ -1,8 +1,9 @@
 /* Whole RDB files: head, entries, tail.
  *
- *   head      magic, version, notes about the file (AUX), what is kept for others (struct
- * kv_rdb_kept) entries   per database a mark and two sizes, then key by key tail      mark of the
- * end, checksum
+ *   head      magic, version, notes about the file (AUX), what is kept for others
+ *             (struct kv_rdb_kept)
+ *   entries   per database a mark and two sizes, then key by key
+ *   tail      mark of the end, checksum
  *
  * Writing is in pieces, so that a snapshot can be put together shard by shard: kv_rdb_put_head,
  * then for each database kv_rdb_put_database and its entries, then kv_rdb_put_tail. Entries may be
@@ -11,7 +12,7 @@
  * the entries needed when the tail is put.
  *
  * Reading puts everything into a store; what is due already is left out. The whole keyspace is held
- * [alone] for it.
+ * [alone] for it, unless records are diverted (kv_rdb_load).
  *
  * Kept: functions (they are code of an engine that this version does not have) and modules' data
  * about the file as a whole are read as bytes and written back.

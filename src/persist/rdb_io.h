@@ -152,8 +152,9 @@ bool kv_rdb_at_end(struct kv_rdb_reader *r);         /* nothing is left */
 uint64_t kv_rdb_left(const struct kv_rdb_reader *r); /* bytes; UINT64_MAX: not known */
 void kv_rdb_string_release(struct kv_rdb_string *s);
 
-/* Between the two, `into` gets a copy of all bytes that are taken; one at a time. */
-void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into);
+/* Between the two, `into` gets a copy of all bytes that are taken; one at a time. KV_ERR_LIMIT when
+ * it would become longer than `limit`; 0: any length. */
+void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into, size_t limit);
 bool kv_rdb_record_end(struct kv_rdb_reader *r) KV_MUST_CHECK;
 
 #endif

@@ -137,10 +137,11 @@ static bool add_to_record(struct kv_rdb_reader *r)
     return added || kv_rdb_fail_memory(r);
 }
 
-void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into)
+void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into, size_t limit)
 {
     KV_ASSERT(r->record == NULL);
     r->record = into;
+    r->record_limit = limit;
     r->recorded = r->at;
 }
 

@@ -107,10 +107,8 @@ struct kv_spread *kv_spread_create(struct kv_engine *e)
     memset(s->lanes, 0, bytes);
     for (uint32_t i = 0; i < s->lane_count; i++) {
         struct lane *l = &s->lanes[i];
-        l->view = (struct kv_view){.store = kv_engine_store(e),
-                                   .stats = &l->stats,
-                                   .owner = kv_engine_worker(e, i),
-                                   .flags = KV_VIEW_QUIET};
+        l->view = (struct kv_view){
+            .store = kv_engine_store(e), .stats = &l->stats, .owner = kv_engine_worker(e, i)};
         kv_rdb_reader_init(&l->reader, kv_slice("", 0));
         kv_rdb_loader_init(&l->loader, &l->reader, &l->view);
     }
@@ -444,8 +442,7 @@ static bool divert(void *arg, struct kv_rdb_reader *r, const struct kv_rdb_recor
     if (!limited || record->name.len <= RECORD_BYTES) {
         if (!begin_record(batch, &h, record->name))
             return kv_rdb_fail_memory(r);
-        r->record_limit = limited ? batch->len + RECORD_BYTES : at + UINT32_MAX;
-        kv_rdb_record_begin(r, batch);
+        kv_rdb_record_begin(r, batch, limited ? batch->len + RECORD_BYTES : at + UINT32_MAX);
         walked = kv_rdb_skip_value(r, record->form);
         walked = kv_rdb_record_end(r) && walked;
     }
@@ -489,7 +486,7 @@ static void begin(struct kv_spread *s, const struct kv_rdb_load *l)
 {
     for (uint32_t i = 0; i < s->lane_count; i++) {
         struct lane *lane = &s->lanes[i];
-        lane->view.flags = l->keep_due ? KV_VIEW_NO_EXPIRE : 0;
+        lane->view.flags = KV_VIEW_QUIET | (l->keep_due ? KV_VIEW_NO_EXPIRE : 0);
         memset(&lane->totals, 0, sizeof(lane->totals));
         memset(lane->met, 0, sizeof(lane->met));
         open_batch(lane)->len = 0;

@@ -1,4 +1,4 @@
-/* Saving: SAVE, BGSAVE, save points, the base of an append-only log,
+/* Saving: SAVE, BGSAVE, save points, the base of an append-only log.
  *
  * A background saving is a snapshot (engine/snapshot.h) whose buffers a thread writes into a
  * temporary file beside the target; fsync, rename and fsync of the folder end it. The old file

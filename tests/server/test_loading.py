@@ -273,7 +273,7 @@ def some_records(generate, count):
         key = b"%d:%d" % (generate.randrange(1000), i)
         n = generate.choice((1, 3, 30, 300)) if i % 50 else 30000
         words = [b"%d-%d" % (j, generate.randrange(10**6)) for j in range(n)]
-        kind = generate.randrange(5)
+        kind = generate.randrange(6)
         if generate.random() < 0.2:
             out.append(b"\xfc" + (4102444800000).to_bytes(8, "little"))
         if kind == 0:
@@ -285,9 +285,18 @@ def some_records(generate, count):
         elif kind == 3:
             out.append(b"\x04" + rdb.string(key) + rdb.length(n) +
                        b"".join(rdb.string(w) + rdb.string(w[:3]) for w in words))
+        elif kind == 4:  # a stream, which is kept as it is
+            nodes = [words[at:at + 100] for at in range(0, n, 100)]
+            out.append(b"\x0f" + rdb.string(key) + rdb.length(len(nodes)) +
+                       b"".join(rdb.string(b"%016d" % at) + rdb.string(rdb.listpack(node))
+                                for at, node in enumerate(nodes)) +
+                       b"".join(map(rdb.length, (n, 5, 6, 0))))
         else:
             out.append(b"\x05" + rdb.string(key) + rdb.length(n) + b"".join(
                 rdb.string(w) + struct.pack("<d", generate.randrange(100)) for w in words))
+    # A module's data about the file: of module 7, a number and a long string.
+    out.append(b"\xf7" + b"".join(map(rdb.length, (7, 2, 1, 5))) + rdb.string(b"m" * 400_000) +
+               rdb.length(0))
     return out
 
 
@@ -314,6 +323,38 @@ def test_all_workers_load_what_one_loads(start_server, folder):
         (folder / "dump.rdb").write_bytes(data)
         assert conn.cmd("DEBUG", "RELOAD", "NOSAVE") == b"OK"
         assert conn.cmd("DEBUG", "DIGEST") == digest
+
+
+@pytest.mark.kvik_only
+@pytest.mark.parametrize("log", ["no", "yes"])
+def test_a_long_value_that_is_kept_as_it_is(start_server, folder, log):
+    """Saved and rewritten by Kvik itself, and loaded again."""
+    nodes = b"".join(rdb.string(b"%016d" % i) + rdb.string(rdb.listpack([b"x" * 4000] * 10))
+                     for i in range(20))
+    value = rdb.length(20) + nodes + b"".join(map(rdb.length, (200, 5, 6, 0)))
+    server = start_server("--dir", folder, "--appendonly", log)
+    with server.raw(timeout=60) as conn:
+        assert conn.cmd("RESTORE", "s", 0, rdb.payload(15, value)) == b"OK"
+        conn.cmd("SET", "behind", "1")
+        assert conn.cmd("BGREWRITEAOF" if log == "yes" else "SAVE")
+        wait_for(lambda: persistence(conn)["aof_rewrite_in_progress"] == "0", "the rewrite")
+        digest = conn.cmd("DEBUG", "DIGEST")
+    server.stop()
+    with start_server("--dir", folder, "--appendonly", log).raw(timeout=60) as conn:
+        assert conn.cmd("DEBUG", "DIGEST") == digest
+        assert conn.cmd("TYPE", "s") == b"stream"
+
+
+@pytest.mark.kvik_only
+def test_keys_that_are_loaded_are_not_new(start_server, folder):
+    (folder / "dump.rdb").write_bytes(rdb.rdb_file(strings(2000)))
+    server, conn = begin(start_server, folder, "--notify-keyspace-events", "KEAn")
+    conn.cmd("SUBSCRIBE", "__keyevent@0__:new")
+    with server.raw(timeout=60) as other:
+        other.cmd("CONFIG", "SET", "key-load-delay", "0")
+        wait_for(lambda: other.cmd("PING") == b"PONG", "the end of loading")
+        other.cmd("SET", "made", "1")
+    assert conn.read() == [b"message", b"__keyevent@0__:new", b"made"]
 
 
 def fault_at_start(start_server, folder):
