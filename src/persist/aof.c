@@ -132,7 +132,7 @@ static void remove_history(struct kv_aof *a)
     struct kv_manifest changed;
     char path[KV_AOF_PATH];
     bool found = false, taken;
-    if (options(a)->aof_disable_auto_gc)
+    if (atomic_load(&a->keeps_history))
         return;
     for (uint32_t i = 0; i < a->manifest.count; i++) {
         const struct kv_manifest_file *f = &a->manifest.files[i];
@@ -335,6 +335,7 @@ void kv_aof_apply(struct kv_aof *a)
     atomic_store(&a->fsync, o->appendfsync);
     atomic_store(&a->timestamps, o->aof_timestamp_enabled);
     atomic_store(&a->lazy_rewrite, o->no_appendfsync_on_rewrite);
+    atomic_store(&a->keeps_history, o->aof_disable_auto_gc);
     if (!a->running)
         return;
     kv_commit_set(a->engine, true,
@@ -437,6 +438,7 @@ enum kv_err kv_aof_start(struct kv_aof *a)
 {
     KV_ASSERT(!a->running);
     KV_ASSERT(a->folder[0] != '\0');
+    kv_aof_apply(a);
     enum kv_err err = make_folder(a);
     if (err == KV_OK)
         err = open_incr(a);

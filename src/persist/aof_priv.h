@@ -45,9 +45,10 @@ struct kv_aof {
     pthread_mutex_t files;
     uint64_t starts; /* how often the log began: a rewrite belongs to one of them */
 
-    /* options that the thread reads */
+    /* options that threads read: workers change those of the engine meanwhile */
     atomic_uint fsync;                    /* enum kv_appendfsync */
     atomic_bool timestamps, lazy_rewrite; /* no-appendfsync-on-rewrite */
+    atomic_bool keeps_history;            /* aof-disable-auto-gc */
 
     /* between threads */
     atomic_bool stopping;
