@@ -32,7 +32,6 @@
 
 #define TIMEOUT_MS 1000 /* when none, or a negative one, is given */
 #define TIMEOUT_MAX_MS INT64_C(1000000000000)
-#define ROUNDS_LOUD 3   /* in which writes go on */
 #define ROUNDS_MAX 10   /* then it fails */
 #define STREAM_BYTES 32 /* of a DEL without its key */
 

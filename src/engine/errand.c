@@ -94,8 +94,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Under the mutex. A thread that cannot be made is missed only when there is none at all. */
-static void start_thread(struct kv_errands *all)
+/* Under the mutex. False: there is no thread, and none can be made. */
+static bool start_thread(struct kv_errands *all)
 {
     struct thread_start *start = kv_mem_alloc(sizeof(*start), KV_MEM_OTHER);
     *start = (struct thread_start){all, all->thread_count};
@@ -108,8 +108,15 @@ static void start_thread(struct kv_errands *all)
         all->thread_count++;
     else
         kv_mem_free(start, sizeof(*start), KV_MEM_OTHER);
-    if (all->thread_count == 0)
-        kv_panic("cannot start a thread for MIGRATE");
+    return all->thread_count > 0;
+}
+
+static bool has_threads(struct kv_errands *all)
+{
+    pthread_mutex_lock(&all->mutex);
+    bool any = all->thread_count > 0 || start_thread(all);
+    pthread_mutex_unlock(&all->mutex);
+    return any;
 }
 
 static void send_out(struct kv_worker *w, struct kv_errand *x)
@@ -129,7 +136,7 @@ static void send_out(struct kv_worker *w, struct kv_errand *x)
          q = q->queue_next)
         waiting++;
     if (waiting > all->idle_count && all->thread_count < KV_ERRAND_THREADS && !all->ending)
-        start_thread(all);
+        (void)start_thread(all);
     pthread_cond_signal(&all->wake);
     pthread_mutex_unlock(&all->mutex);
 }
@@ -175,12 +182,15 @@ bool kv_errands_hold(const struct kv_errands *all, const struct kv_key *keys, in
     return false;
 }
 
-/* [KV_MODE_STOP] */
-static void hold_keys(struct kv_engine *e, struct kv_errand *x)
+/* [KV_MODE_STOP] False: another errand holds one of the keys. */
+static bool hold_keys(struct kv_engine *e, struct kv_errand *x)
 {
+    if (kv_errands_hold(&e->errands, x->keys, x->key_count))
+        return false;
     x->held_next = e->errands.held;
     e->errands.held = x;
     kv_engine_update_pause(e);
+    return true;
 }
 
 /* [KV_MODE_STOP] */
@@ -226,7 +236,7 @@ enum kv_err kv_call_errand(struct kv_call *call, struct kv_errand *x)
     KV_ASSERT(kv_call_may_errand(call));
     KV_ASSERT(x->work != NULL && x->turn != NULL && x->release != NULL);
     KV_ASSERT(x->hashes != NULL || !x->holds);
-    x->self = create_stand_in(w, c);
+    x->self = has_threads(&w->engine->errands) ? create_stand_in(w, c) : NULL;
     if (x->self == NULL)
         return KV_ERR_NOMEM;
     x->self->user_data = x;
@@ -369,14 +379,26 @@ static bool run_turn(struct kv_worker *w, struct kv_errand *x, bool *over)
     return true;
 }
 
-/* False: parked. */
-static bool run_stopped(struct kv_worker *w, struct kv_errand *x,
-                        void (*fn)(struct kv_engine *e, struct kv_errand *x))
+/* False: parked, or paused until whoever holds a key lets it go. */
+static bool run_hold(struct kv_worker *w, struct kv_errand *x)
 {
     enum kv_hold hold = kv_acquire(x->self, KV_MODE_STOP);
     if (hold == KV_HOLD_PARKED)
         return false;
-    fn(w->engine, x);
+    bool held = hold_keys(w->engine, x);
+    kv_release(w, hold);
+    if (!held)
+        kv_pause_client(x->self);
+    return held;
+}
+
+/* False: parked. */
+static bool run_let_go(struct kv_worker *w, struct kv_errand *x)
+{
+    enum kv_hold hold = kv_acquire(x->self, KV_MODE_STOP);
+    if (hold == KV_HOLD_PARKED)
+        return false;
+    let_keys_go(w->engine, x);
     kv_release(w, hold);
     return true;
 }
@@ -394,7 +416,7 @@ void kv_errand_resume(struct kv_client *self)
         return;
     }
     if (x->step == HOLD) {
-        if (!run_stopped(w, x, hold_keys))
+        if (!run_hold(w, x))
             return;
         x->step = TURN;
     }
@@ -407,7 +429,7 @@ void kv_errand_resume(struct kv_client *self)
         }
         x->step = LET_GO;
     }
-    if (!x->holds || run_stopped(w, x, let_keys_go))
+    if (!x->holds || run_let_go(w, x))
         deliver(w, x);
 }
 

@@ -11,11 +11,14 @@
  * to them wait, from before its first turn until it is over; they are read meanwhile. The commands
  * wait as in CLIENT PAUSE WRITE, those that touch other keys do not. To hold keys and to let go of
  * them takes a stop of all workers, for a moment. What changes keys without being a command is not
- * held up: expiry and eviction. `turn` finds out with kv_store_watch.
+ * held up: expiry and eviction. `turn` finds out with kv_store_watch. An errand that finds one of
+ * its keys held waits before its first turn, as a command would. While any keys are held, commands
+ * run one at a time instead of in batches.
  *
  * The client cannot be unblocked. When it vanishes (hang-up, CLIENT KILL), the errand comes to its
  * end all the same, and its reply goes nowhere. When the engine ends, `cancelled` tells `work` to
- * come back, and there are no more turns.
+ * come back, and there are no more turns. What `work` cannot interrupt (the look-up of a host's
+ * name) delays that end.
  */
 #ifndef KV_ENGINE_ERRAND_H
 #define KV_ENGINE_ERRAND_H
@@ -62,7 +65,8 @@ struct kv_errand {
 bool kv_call_may_errand(const struct kv_call *call);
 
 /* Blocks the client of the call until the errand is over. The command returns without a reply. On
- * failure (KV_ERR_NOMEM) nothing has happened and the errand is the caller's. */
+ * failure (KV_ERR_NOMEM: also when no thread can be had) nothing has happened and the errand is the
+ * caller's. */
 enum kv_err kv_call_errand(struct kv_call *call, struct kv_errand *x) KV_MUST_CHECK;
 
 /* --- for engine/ --- */

@@ -116,12 +116,10 @@ class Target:
         return sum(words[0] == name for words in self.commands)
 
 
-@pytest.fixture(scope="module")
-def target():
+@pytest.fixture
+def target(redis_server):
     """Another server: the reference for Kvik, and for the reference one more of it."""
-    running = Server(binary=REFERENCE)
-    yield running
-    running.stop()
+    return redis_server
 
 
 @pytest.fixture
@@ -501,6 +499,19 @@ def test_a_field_that_expires_meanwhile_is_sent_once_more(raw, connect):
         assert [words[4:] for words in restores] == [[], [b"REPLACE"]]
     raw.cmd("RESTORE", "back", 0, restores[-1][3])
     assert raw.cmd("HGETALL", "back") == [b"g", b"2"]
+
+
+@pytest.mark.kvik_only
+def test_two_migrations_of_a_key_at_once(raw, connect):
+    """Over and over in one packet of two clients' lines: one moves it, the other finds it gone."""
+    conns = [connect(), connect()]
+    with Target() as fake:
+        for i in range(50):
+            raw.cmd("SET", "k", i)
+            for conn in conns:
+                conn.send_cmd("MIGRATE", HOST, fake.port, "k", 0, WAIT_MS)
+            assert sorted(conn.read() for conn in conns) == [b"NOKEY", b"OK"]
+        assert fake.count(b"RESTORE") == 50
 
 
 @pytest.mark.kvik_only

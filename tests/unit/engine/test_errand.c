@@ -212,6 +212,26 @@ START_TEST(several_hold_keys_and_each_lets_go_of_its_own)
 }
 END_TEST
 
+START_TEST(two_of_one_round_hold_a_key_in_turn)
+{
+    start_with_errands(thread_counts[_i]);
+    struct kv_client *a = client_new(), *b = client_new(), *d = client_new();
+    assert_reply(d, "set k 1", "+OK\r\n");
+    assert_reply(a, "errand k", "");
+    assert_reply(b, "errand k", "");
+    until_out(1);
+    for (int i = 0; i < 20; i++)
+        kv_worker_poll(w0, 1);
+    ck_assert_int_eq(atomic_load(&out_count), 1);
+    ck_assert_int_eq(turn_count, 1);
+    atomic_store(&may_return, true);
+    until_released(2);
+    assert_answered(a, ":1\r\n");
+    assert_answered(b, ":0\r\n");
+    ck_assert(engine->errands.held == NULL);
+}
+END_TEST
+
 START_TEST(a_client_may_vanish_and_its_errand_ends)
 {
     start_with_errands(thread_counts[_i]);
@@ -290,6 +310,7 @@ int main(void)
     tcase_add_loop_test(u.tcase, who_may_write_to_a_held_key_waits, 0, threads);
     tcase_add_loop_test(u.tcase, an_errand_that_holds_nothing_delays_nobody, 0, threads);
     tcase_add_loop_test(u.tcase, several_hold_keys_and_each_lets_go_of_its_own, 0, threads);
+    tcase_add_loop_test(u.tcase, two_of_one_round_hold_a_key_in_turn, 0, threads);
     tcase_add_loop_test(u.tcase, a_client_may_vanish_and_its_errand_ends, 0, threads);
     tcase_add_loop_test(u.tcase, an_engine_may_end_before_its_errands, 0, threads);
     unit_add(&u, a_turn_waits_for_its_lock_and_for_the_gate);
