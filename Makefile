@@ -13,6 +13,8 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON := /usr/bin/python3
 BUILD ?= build
+# In one spelling: the targets that compilers name in .d files must be those of the rules.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
 V ?= release
 PREFIX ?= /usr/local
 DESTDIR ?=
