@@ -20,6 +20,7 @@
 #include "engine/commit.h"
 #include "persist/aof_load.h"
 #include "persist/aof_priv.h"
+#include "persist/backoff.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -33,8 +34,6 @@
 #define TEMPORARY_BASE "temp-rewriteaof"
 #define UNLISTED "temp-%.200s.incr" /* with a gap: what follows a base that is not there yet */
 #define SWITCH_WAIT_MS 10000        /* for the log's thread to come to the switch */
-#define BACKOFF_MS 1000             /* after a rewrite that failed; doubled each time */
-#define BACKOFF_MAX_MS 60000
 
 struct kv_aof *kv_aof_of(struct kv_engine *e)
 {
@@ -579,9 +578,8 @@ static void judge_rewrite(struct kv_aof *a, bool fine)
     if (fine) {
         atomic_store(&a->rewrites_failed, 0);
     } else {
-        uint64_t failed = atomic_fetch_add(&a->rewrites_failed, 1);
-        int64_t wait_ms = failed > 5 ? BACKOFF_MAX_MS : BACKOFF_MS << failed;
-        atomic_store(&a->next_rewrite_ms, kv_aof_now_ms() + wait_ms);
+        uint64_t failed = atomic_fetch_add(&a->rewrites_failed, 1) + 1;
+        atomic_store(&a->next_rewrite_ms, kv_aof_now_ms() + kv_backoff_ms(failed));
     }
     atomic_store(&a->rewrite_ok, fine);
 }

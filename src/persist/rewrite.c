@@ -6,13 +6,17 @@
  * at a time, and each step has the log to itself.
  *
  * When the snapshot cannot begin because another saving has come first, or was made worthless by a
- * flush or an exchange of databases, the rewrite is aborted and scheduled again.
+ * flush or an exchange of databases, the rewrite is aborted and scheduled again. In the second case
+ * after a pause that grows: each attempt leaves one more incr file, and who flushes all the time
+ * must not fill the folder with them.
  */
 #include "persist/rewrite.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/alone.h"
 #include "persist/aof.h"
+#include "persist/backoff.h"
 #include "persist/save.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -23,8 +27,10 @@ struct kv_rewriter {
     struct kv_saver *saver;
     atomic_bool busy;
     atomic_bool scheduled;
-    atomic_bool beginning; /* the background thread is at work */
-    bool commands;         /* what the base consists of; written at the moment */
+    atomic_bool beginning;     /* the background thread is at work */
+    uint64_t spoiled;          /* attempts in a row; of `finish` */
+    _Atomic(int64_t) retry_ms; /* monotonic: not before, unless it is asked for */
+    bool commands;             /* what the base consists of; written at the moment */
     char base[KV_AOF_PATH];
 };
 
@@ -48,20 +54,27 @@ void kv_rewriter_destroy(struct kv_rewriter *r)
     kv_mem_free(r, sizeof(*r), KV_MEM_OTHER);
 }
 
+static int64_t now_ms(void)
+{
+    return (int64_t)(kv_clock_mono_us() / 1000);
+}
+
 /* The saving thread: the base is there, or it is not. */
 static void finish(void *arg, enum kv_err err)
 {
     struct kv_rewriter *r = arg;
     if (err == KV_OK) {
         err = kv_aof_rewrite_commit(r->log, r->commands ? "aof" : "rdb");
+        r->spoiled = 0;
     } else if (err == KV_ERR_CLOSED) {
         kv_aof_rewrite_abort(r->log, false);
+        atomic_store(&r->retry_ms, now_ms() + kv_backoff_ms(++r->spoiled));
         atomic_store(&r->scheduled, true);
     } else {
         kv_aof_rewrite_abort(r->log, true);
     }
     if (err != KV_OK)
-        kv_log(KV_LOG_WARNING, "The append-only log keeps its old base");
+        kv_log(KV_LOG_WARNING, "The rewrite of the append-only log has not succeeded");
     atomic_store(&r->busy, false);
 }
 
@@ -141,7 +154,8 @@ void kv_rewriter_cron(struct kv_rewriter *r)
         atomic_store(&r->scheduled, false); /* when it is on again it wants a base anyway */
         return;
     }
-    if (atomic_load(&r->busy) || kv_saver_going_on(r->saver))
+    if (atomic_load(&r->busy) || kv_saver_going_on(r->saver) ||
+        now_ms() < atomic_load(&r->retry_ms))
         return;
     if (atomic_load(&r->scheduled) || kv_aof_wants_rewrite(r->log) != KV_AOF_NO_REWRITE)
         set_out(r);

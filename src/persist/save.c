@@ -12,7 +12,9 @@
  * bytes go into the snapshot's buffer; it keeps its capacity while a saving lasts.
  *
  * Save points: a saving begins when for one of them both its seconds have passed since the last
- * good saving and its number of changes has been made; after a failure not before RETRY_SECONDS.
+ * good saving and its number of changes has been made; after a failure not before RETRY_MS, and
+ * after one that a flush or an exchange of databases made worthless not before a pause that grows.
+ * Clocks that jump change none of that.
  *
  * Threads: `result` is written by the thread and read after it was joined; `finished` tells when.
  */
@@ -25,6 +27,7 @@
 #include "engine/commit.h"
 #include "engine/snapshot.h"
 #include "persist/aof_base.h"
+#include "persist/backoff.h"
 #include "persist/rdb_quick.h"
 #include "persist/rdb_sliced.h"
 #include <errno.h>
@@ -37,7 +40,7 @@
 #include <unistd.h>
 
 #define LARGE_BYTES ((size_t)64 << 10) /* longer strings are not copied by workers */
-#define RETRY_SECONDS 5
+#define RETRY_MS 5000
 
 struct kv_saver {
     struct kv_engine *engine;
@@ -62,7 +65,10 @@ struct kv_saver {
     uint64_t start_changes; /* of the whole server when it began */
     /* history */
     uint64_t saved_changes; /* of the whole server at the last good saving's moment */
-    int64_t last_save, last_try;
+    int64_t last_save;      /* seconds of Unix time, for those who ask */
+    int64_t saved_ms;       /* monotonic: the last good saving */
+    int64_t retry_ms;       /* monotonic: none by itself before that */
+    uint64_t spoiled;       /* savings in a row that were made worthless */
     bool last_good;
     int64_t last_seconds;
     uint64_t saves, keys_loaded, keys_expired;
@@ -73,16 +79,22 @@ static uint64_t changes_now(const struct kv_saver *s)
     return kv_engine_store_stat(s->engine, offsetof(struct kv_store_stats, dirty));
 }
 
-static int64_t seconds_now(void)
+static int64_t now_ms(void)
 {
-    return kv_clock_wall_ms() / 1000;
+    return (int64_t)(kv_clock_mono_us() / 1000);
+}
+
+static void note_saved(struct kv_saver *s)
+{
+    s->last_save = kv_clock_wall_ms() / 1000;
+    s->saved_ms = now_ms();
 }
 
 struct kv_saver *kv_saver_create(struct kv_engine *e)
 {
     struct kv_saver *s = kv_mem_zalloc(sizeof(*s), KV_MEM_OTHER);
     s->engine = e;
-    s->last_save = seconds_now();
+    note_saved(s);
     s->last_good = true;
     s->last_seconds = -1;
     s->writer_count = kv_engine_worker_count(e);
@@ -116,11 +128,10 @@ void kv_saver_note_loaded(struct kv_saver *s, uint64_t keys, uint64_t expired)
 
 /* --- what a file says of itself --- */
 
-static struct kv_rdb_notes notes_of(const struct kv_saver *s, bool aof_base)
+static struct kv_rdb_notes notes_of(bool aof_base)
 {
-    (void)s;
     int64_t used = kv_mem_used_total();
-    return (struct kv_rdb_notes){.saved_at = seconds_now(),
+    return (struct kv_rdb_notes){.saved_at = kv_clock_wall_ms() / 1000,
                                  .used_bytes = used > 0 ? (uint64_t)used : 0,
                                  .is_aof_base = aof_base};
 }
@@ -158,7 +169,7 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
     if (kv_saver_saves_file(s))
         return KV_ERR_AGAIN;
     struct kv_rdb_save_options options = {
-        .notes = notes_of(s, false),
+        .notes = notes_of(false),
         .kept = &s->kept,
         .flags = entry_flags(o),
         .compress = o->rdb_compression,
@@ -166,14 +177,15 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
         .incremental_sync = o->rdb_incremental_sync,
     };
     enum kv_err err = kv_rdb_save_path(o->dbfilename, v, &options, &error);
-    s->last_try = seconds_now();
     if (err != KV_OK) {
+        s->retry_ms = now_ms() + RETRY_MS;
         kv_log(KV_LOG_WARNING, "Can't save to '%s': %s", o->dbfilename, strerror(error));
         return err;
     }
     kv_log(KV_LOG_NOTICE, "DB saved on disk");
     s->saved_changes = changes_now(s);
-    s->last_save = s->last_try;
+    note_saved(s);
+    s->retry_ms = 0;
     s->last_good = true;
     s->saves++;
     kv_saver_apply(s);
@@ -308,7 +320,7 @@ static void write_buffers(struct kv_saver *s, struct kv_rdb_writer *w)
 static void write_file(struct kv_saver *s, int fd)
 {
     struct kv_rdb_writer w;
-    struct kv_rdb_notes notes = notes_of(s, s->job.aof_base);
+    struct kv_rdb_notes notes = notes_of(s->job.aof_base);
     kv_rdb_writer_init_fd(&w, fd);
     w.compress = s->compress;
     w.checksums = s->checksums && !s->job.commands;
@@ -421,8 +433,7 @@ enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
     if (!start_thread(s))
         kv_panic("cannot start the thread that saves");
     s->going_on = true;
-    s->last_try = seconds_now();
-    s->start_ms = (int64_t)(kv_clock_mono_ns() / 1000000);
+    s->start_ms = now_ms();
     s->start_changes = changes_now(s);
     kv_log(KV_LOG_NOTICE, "Background saving to '%s' started", s->path);
     return KV_OK;
@@ -472,19 +483,22 @@ static void conclude(struct kv_saver *s)
     pthread_join(s->thread, NULL);
     s->going_on = false;
     release_writers(s);
-    s->last_seconds = ((int64_t)(kv_clock_mono_ns() / 1000000) - s->start_ms) / 1000;
+    s->last_seconds = (now_ms() - s->start_ms) / 1000;
     log_end(s);
     if (s->job.aof_base || s->cancelled)
         return;
     if (s->result == KV_ERR_CLOSED) {
         /* No fault of the disk. What was wanted is begun anew, unless all of it is gone. */
         s->scheduled = s->scheduled || !atomic_load(&s->emptied);
+        s->retry_ms = now_ms() + kv_backoff_ms(++s->spoiled);
         return;
     }
     s->last_good = s->result == KV_OK;
-    if (s->result == KV_OK) {
+    s->retry_ms = s->last_good ? 0 : now_ms() + RETRY_MS;
+    s->spoiled = 0;
+    if (s->last_good) {
         s->saved_changes = s->start_changes;
-        s->last_save = seconds_now();
+        note_saved(s);
         s->saves++;
     }
 }
@@ -522,13 +536,11 @@ static void start_wanted(void *arg)
 static const struct kv_save_point *reached_point(const struct kv_saver *s)
 {
     const struct kv_options *o = kv_engine_options(s->engine);
-    int64_t now = seconds_now();
+    int64_t seconds = (now_ms() - s->saved_ms) / 1000;
     uint64_t changes = changes_now(s) - s->saved_changes;
-    if (!s->last_good && now - s->last_try < RETRY_SECONDS)
-        return NULL;
     for (uint32_t i = 0; i < o->save_point_count; i++) {
         const struct kv_save_point *p = &o->save_points[i];
-        if (changes >= p->changes && now - s->last_save > p->seconds)
+        if (changes >= p->changes && seconds > p->seconds)
             return p;
     }
     return NULL;
@@ -551,9 +563,11 @@ void kv_saver_cron(struct kv_saver *s)
 {
     settle(s);
     kv_saver_apply(s);
-    if (atomic_exchange(&s->flushed, false) && kv_saver_has_points(s))
+    if (atomic_exchange(&s->flushed, false) && kv_saver_has_points(s)) {
         s->scheduled = true;
-    if (s->going_on || s->wanted)
+        s->retry_ms = 0;
+    }
+    if (s->going_on || s->wanted || now_ms() < s->retry_ms)
         return;
     const struct kv_save_point *p = s->scheduled ? NULL : reached_point(s);
     if (p != NULL)
@@ -593,13 +607,12 @@ bool kv_saver_has_points(const struct kv_saver *s)
 
 void kv_saver_figures(const struct kv_saver *s, struct kv_saver_figures *out)
 {
-    int64_t now = (int64_t)(kv_clock_mono_ns() / 1000000);
     *out = (struct kv_saver_figures){
         .changes = changes_now(s) - s->saved_changes,
         .last_save = s->last_save,
         .last_good = s->last_good,
         .last_seconds = s->last_seconds,
-        .current_seconds = s->going_on ? (now - s->start_ms) / 1000 : -1,
+        .current_seconds = s->going_on ? (now_ms() - s->start_ms) / 1000 : -1,
         .going_on = s->going_on,
         .scheduled = s->scheduled,
         .aof_base = s->job.aof_base,

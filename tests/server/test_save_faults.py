@@ -4,6 +4,7 @@
 Test builds fail each step of SAVE, BGSAVE and BGREWRITEAOF in turn (DEBUG FILE-FAULTS); all builds
 have a limit of file sizes, names that cannot be replaced and folders that are gone.
 """
+import math
 import os
 import re
 import resource
@@ -425,3 +426,24 @@ def test_a_signal_does_not_wait_for_a_rewrite(start_server, tmp_path):
         again = start_server("--dir", str(tmp_path), *more)
         assert again.raw().cmd("DEBUG", "DIGEST") == digest
         again.stop()
+
+
+@kvik_only
+@pytest.mark.parametrize("command", ["BGSAVE", "BGREWRITEAOF"])
+def test_who_flushes_all_the_time_is_not_outrun(start_server, tmp_path, command):
+    """A snapshot that each flush makes worthless is begun anew after pauses that grow from one second."""
+    server = start_server("--dir", str(tmp_path), "--save", "", "--appendfsync", "no", "--appendonly",
+                          "yes" if command == "BGREWRITEAOF" else "no")
+    conn = server.raw()
+    for n in range(0, 60_000, 2000):
+        send_all(conn, [("SET", "key:%d" % (n + i), "x" * 100) for i in range(2000)])
+    conn.cmd("SELECT", 1)
+    begun = time.monotonic()
+    assert not isinstance(conn.cmd(command), Error)
+    while time.monotonic() - begun < 2.5:
+        send_all(conn, [("FLUSHDB",)] * 20)
+    attempts = server.log().count("' started")
+    seconds = time.monotonic() - begun
+    assert 2 <= attempts <= 1 + math.ceil(math.log2(seconds + 1))
+    wait_until(lambda: info(conn, "rdb_saves") == "1" if command == "BGSAVE" else
+               info(conn, "aof_rewrite_in_progress") == "0" == info(conn, "aof_rewrite_scheduled"))
