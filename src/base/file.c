@@ -284,7 +284,10 @@ enum kv_err kv_file_sync_step(int fd, uint64_t offset, uint64_t bytes)
 enum kv_err kv_file_sync_folder(const char *path)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--; /* "folder/" lies where "folder" does */
+    const char *slash = memrchr(path, '/', end);
     size_t len = slash == NULL ? 0 : (size_t)(slash - path);
 
     KV_ASSERT(len < sizeof(folder));
@@ -320,7 +323,15 @@ enum kv_err kv_file_rename_new(const char *from, const char *to)
 {
     if (fault(KV_FILE_RENAME))
         return KV_ERR_IO;
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) != 0)
+    int rc = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (rc != 0 && (errno == EINVAL || errno == ENOSYS)) {
+        /* Unknown to this file system: looked up first, which somebody else may outrun. */
+        struct stat st;
+        if (lstat(to, &st) == 0)
+            return KV_ERR_EXISTS;
+        rc = rename(from, to);
+    }
+    if (rc != 0)
         return errno == EEXIST ? KV_ERR_EXISTS : KV_ERR_IO;
     return kv_file_sync_folder(to);
 }

@@ -55,7 +55,8 @@ enum kv_err kv_file_sync_folder(const char *path) KV_MUST_CHECK;
 enum kv_err kv_file_rename(const char *from, const char *to) KV_MUST_CHECK;
 
 /* The same for a file or folder whose new name is free. KV_ERR_EXISTS: it is not, and nothing has
- * changed. [rename, sync] */
+ * changed. On a file system that cannot do both in one step a name that is taken in between is
+ * replaced. [rename, sync] */
 enum kv_err kv_file_rename_new(const char *from, const char *to) KV_MUST_CHECK;
 
 /* Cuts a file off behind `len` bytes. [truncate] */

@@ -31,14 +31,7 @@ void kv_rdb_build_init(struct kv_rdb_build *b, struct kv_rdb_loader *l, enum kv_
 
 void kv_rdb_build_release(struct kv_rdb_build *b)
 {
-    if (b->large == NULL)
-        return;
-    if (b->type == KV_TYPE_LIST)
-        kv_list_free(b->large);
-    else if (b->type == KV_TYPE_ZSET)
-        kv_zset_free(b->large);
-    else
-        kv_dict_free(b->large);
+    kv_rdb_large_free(b->type, b->large);
     b->large = NULL;
 }
 

@@ -77,15 +77,20 @@ enum kv_rdb_result kv_rdb_deliver(struct kv_rdb_loader *l, struct kv_rdb_target 
     return KV_RDB_PUT;
 }
 
+void kv_rdb_large_free(enum kv_type type, void *large)
+{
+    if (large == NULL)
+        return;
+    if (type == KV_TYPE_LIST)
+        kv_list_free(large);
+    else if (type == KV_TYPE_ZSET)
+        kv_zset_free(large);
+    else
+        kv_dict_free(large);
+}
+
 void kv_rdb_built_release(struct kv_rdb_built *b)
 {
-    if (b->large == NULL)
-        return;
-    if (b->type == KV_TYPE_LIST)
-        kv_list_free(b->large);
-    else if (b->type == KV_TYPE_ZSET)
-        kv_zset_free(b->large);
-    else
-        kv_dict_free(b->large);
+    kv_rdb_large_free(b->type, b->large);
     b->large = NULL;
 }

@@ -87,6 +87,9 @@ enum kv_rdb_result kv_rdb_put_built(struct kv_view *v, struct kv_rdb_reader *r,
                                     struct kv_rdb_target *t, struct kv_rdb_built *b) KV_MUST_CHECK;
 void kv_rdb_built_release(struct kv_rdb_built *b); /* also after it was put */
 
+/* Frees the structure of a collection, or NULL. */
+void kv_rdb_large_free(enum kv_type type, void *large);
+
 /* For the folder: the value is complete. Takes over b->large unless it fails. */
 enum kv_rdb_result kv_rdb_deliver(struct kv_rdb_loader *l, struct kv_rdb_target *t,
                                   struct kv_rdb_built *b) KV_MUST_CHECK;

@@ -6,8 +6,9 @@
  * Commands are checked for their form and their transactions, not executed.
  *
  * --fix writes back what the journal of a log has and its file lacks, and cuts the last file of a
- * log off behind what is whole, after asking (--yes: without). Nothing else is ever written: faults
- * within a file have no mending that loses only the fault.
+ * log off behind what is whole, after asking (--yes: without). Nothing else that exists is changed:
+ * faults within a file have no mending that loses only the fault. A conversion (convert.c) makes
+ * files under names that are free.
  *
  * Threads: one. Rejected: a program of its own, which would be the same code twice. */
 #include "server/check.h"

@@ -2,7 +2,7 @@
  *
  * Order: memory and clock (everything needs them) - answer --version and --help - configuration -
  * background - folder and log - open files - crash report - engine - sockets - pid file - signals -
- * loading begins - run - end. The thread that loads is the only one that exists outside of
+ * loading begins - run - end. The threads of the log and the one that loads begin before
  * kv_engine_run; the fork of `daemonize` comes before the engine for that reason.
  *
  * Periodic work of the server travels down as a hook: worker 0 samples memory, which feeds

@@ -94,6 +94,20 @@ START_TEST(a_failure_leaves_everything_as_it_was)
 }
 END_TEST
 
+START_TEST(a_folder_is_named_with_a_slash_at_its_end_or_without)
+{
+    /* The folder of a folder that is not there yet, and of one that is gone with all above it. */
+    char there[PATH_MAX], lost[PATH_MAX];
+    snprintf(there, sizeof(there), "%s/new///", folder);
+    snprintf(lost, sizeof(lost), "%s/no/new/", folder);
+    ck_assert_int_eq(kv_file_sync_folder(there), KV_OK);
+    ck_assert_int_eq(kv_file_sync_folder(lost), KV_ERR_IO);
+    ck_assert_int_eq(kv_file_sync_folder("/"), KV_OK);
+    ck_assert_int_eq(kv_file_sync_folder("/new/"), KV_OK);
+    ck_assert_int_eq(kv_file_sync_folder("new/"), KV_OK);
+}
+END_TEST
+
 START_TEST(a_new_name_is_taken_only_when_it_is_free)
 {
     char from[PATH_MAX];
@@ -260,6 +274,7 @@ int main(void)
     unit_add(&u, a_failure_behind_the_rename_is_told_apart);
     unit_add(&u, a_bare_name_is_in_the_working_folder);
     unit_add(&u, a_failure_leaves_everything_as_it_was);
+    unit_add(&u, a_folder_is_named_with_a_slash_at_its_end_or_without);
     unit_add(&u, a_new_name_is_taken_only_when_it_is_free);
     unit_add(&u, short_writes_go_on);
     unit_add(&u, bytes_are_written_and_read_at_an_offset);
