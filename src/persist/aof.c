@@ -480,6 +480,9 @@ static enum kv_err start_with_gap(struct kv_aof *a)
         err = recover(a); /* the old log is what counts until the fresh base is there */
     if (err == KV_ERR_IO || err == KV_ERR_NOMEM)
         return err;
+    err = make_folder(a);
+    if (err != KV_OK)
+        return err;
     a->reader = kv_stream_open(a->engine);
     if (a->reader == NULL)
         return KV_ERR_LIMIT;

@@ -447,3 +447,48 @@ def test_who_flushes_all_the_time_is_not_outrun(start_server, tmp_path, command)
     assert 2 <= attempts <= 1 + math.ceil(math.log2(seconds + 1))
     wait_until(lambda: info(conn, "rdb_saves") == "1" if command == "BGSAVE" else
                info(conn, "aof_rewrite_in_progress") == "0" == info(conn, "aof_rewrite_scheduled"))
+
+
+def test_a_folder_that_nobody_may_write_to(start_server, tmp_path):
+    """/sys is one for root, too."""
+    server = start_server("--dir", str(tmp_path), "--save", "3600 1000000",
+                          "--enable-protected-configs", "yes")
+    conn = server.raw()
+    assert conn.cmd("SET", "k", "1") == b"OK"
+    assert conn.cmd("SAVE") == b"OK"
+    before = (tmp_path / "dump.rdb").read_bytes()
+    assert conn.cmd("CONFIG", "SET", "dir", "/sys") == b"OK"
+    assert isinstance(conn.cmd("SAVE"), Error)
+    conn.cmd("BGSAVE")
+    wait_until(lambda: info(conn, "rdb_last_bgsave_status") == "err")
+    denied = conn.cmd("SET", "k", "2")
+    assert denied.text.startswith(b"MISCONF")
+    assert conn.cmd("GET", "k") == b"1"
+    assert conn.cmd("CONFIG", "SET", "stop-writes-on-bgsave-error", "no") == b"OK"
+    assert conn.cmd("SET", "k", "2") == b"OK"
+    assert conn.cmd("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes") == b"OK"
+    assert conn.cmd("SET", "k", "3").text == denied.text
+    assert "Permission denied" in server.log()
+    assert conn.cmd("CONFIG", "SET", "dir", str(tmp_path)) == b"OK"
+    assert (tmp_path / "dump.rdb").read_bytes() == before
+    assert not left_over(tmp_path)
+    assert conn.cmd("SAVE") == b"OK"
+    assert conn.cmd("SET", "k", "3") == b"OK"
+
+
+def test_a_log_in_a_folder_that_nobody_may_write_to(start_server):
+    server = start_server("--enable-protected-configs", "yes", "--save", "")
+    conn = server.raw()
+    assert conn.cmd("SET", "k", "1") == b"OK"
+    folder = conn.cmd("CONFIG", "GET", "dir")[1]
+    assert conn.cmd("CONFIG", "SET", "dir", "/sys") == b"OK"
+    assert conn.cmd("CONFIG", "SET", "appendonly", "yes").text == \
+        b"ERR CONFIG SET failed (possibly related to argument 'appendonly') - Unable to turn on AOF. " \
+        b"Check server logs."
+    assert "Can't open or create append-only dir appendonlydir: " in server.log()
+    assert conn.cmd("CONFIG", "GET", "appendonly") == [b"appendonly", b"no"]
+    assert conn.cmd("CONFIG", "SET", "dir", folder) == b"OK"
+    assert conn.cmd("CONFIG", "SET", "appendonly", "yes") == b"OK"
+    assert conn.cmd("SET", "k", "2") == b"OK"
+    wait_until(lambda: info(conn, "aof_rewrite_in_progress") == "0")
+    assert info(conn, "aof_last_bgrewrite_status") == "ok"
