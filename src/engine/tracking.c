@@ -9,7 +9,8 @@
  * the receiver's protocol and on whether it is a target.
  *
  * A command may announce several events of one key (SET with a time: two). Those by prefix hear of
- * it once: the worker notes hash and command of the last key that it told them of.
+ * it once: the worker notes the hash of the last key that it told them of, and the view counts the
+ * command's changes.
  *
  * Rejected: collecting the changes of a round into one message for those by prefix, as the
  * reference does: whoever has seen a reply would not find them told. Rejected for prefixes: a radix
@@ -559,13 +560,10 @@ void kv_tracking_changed(struct kv_view *view, const struct kv_key *key,
     kv_tracking_invalidate(w, key, origin);
     if (atomic_load_explicit(&tr->broadcast, memory_order_relaxed) == 0)
         return;
-    uint64_t command = kv_stat_read(&w->stats.commands);
-    if (commanded && w->told_hash == key->hash && w->told_command == command)
+    /* A further change of the same command, told of the same key: this one is counted already. */
+    if (commanded && view->dirty > 1 && w->told_hash == key->hash)
         return;
-    if (commanded) {
-        w->told_hash = key->hash;
-        w->told_command = command;
-    }
+    w->told_hash = key->hash;
     tell_prefixes(w, key, origin);
 }
 

@@ -161,7 +161,7 @@ struct kv_worker {
     struct kv_client *monitors;                   /* its clients that are shown commands */
     atomic_uint monitor_count;                    /* how many; written by it, read by all */
     struct kv_tracking_sweep sweep;               /* of keys that nobody reads any more */
-    uint64_t told_hash, told_command;             /* tracking.c: the last key by prefix */
+    uint64_t told_hash;                           /* tracking.c: the last key by prefix */
     struct kv_client *timeout_cursor;             /* next client that the idle check looks at */
 
     int64_t mono_ms;        /* monotonic time at the end of the last round; 0 before the first */

@@ -234,6 +234,32 @@ def test_prefixes(raw, reader):
     assert told(reader) == [b"anything"]
 
 
+@pytest.mark.kvik_only
+def test_every_change_is_told_by_prefix_at_once(raw, reader, connect):
+    """The reference collects the changes of a round."""
+    track(reader, "BCAST")
+    waiting = connect()
+    waiting.send_cmd("BLPOP", "l", 0)
+    wait_until(lambda: info(raw, "blocked_clients") == 1)
+    raw.send(encode("LPUSH", "l", 1) + encode("LPUSH", "l", 2) + encode("LPUSH", "l", 3))
+    assert [raw.read() for _ in range(3)] == [1, 1, 2]
+    assert waiting.read() == [b"l", b"1"]
+    assert told(reader) == [b"l"] * 4  # the second is the waiter's
+    raw.send(encode("MULTI") + encode("SET", "k", "v") + encode("SET", "k", "w", "EX", 100) +
+             encode("EXEC"))
+    for _ in range(4):
+        raw.read()
+    assert told(reader) == [b"k"] * 2
+
+
+def test_statistics_have_no_say_in_who_is_told(raw, reader):
+    track(reader, "BCAST")
+    for value in range(3):
+        raw.cmd("CONFIG", "RESETSTAT")
+        raw.cmd("SET", "k", value)
+        assert told(reader) == [b"k"], value
+
+
 ERRORS = [
     ("TRACKING x", "ERR syntax error"),
     ("TRACKING ON x", "ERR syntax error"),
