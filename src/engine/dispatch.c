@@ -306,6 +306,8 @@ static void refuse(struct kv_client *c, const struct kv_command *cmd, const char
     kv_call_count_error(w, kv_slice_cstr(text));
     if (!(c->flags & (KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP)))
         kv_reply_error_raw(&c->out, kv_slice_cstr(text));
+    if (!(c->flags & KV_CLIENT_MULTI) && (cmd == NULL || cmd->parent != w->engine->cmd_client))
+        kv_tracking_end_caching(c);
 }
 
 static KV_COLD void refuse_unknown(struct kv_client *c, const struct kv_request *r)
@@ -646,7 +648,7 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
     kv_release(w, hold);
     kv_commit_note(c);
     kv_tx_discard(c);
-    kv_tracking_ran_exec(c);
+    kv_tracking_end_caching(c);
     return KV_DISPATCH_DONE;
 }
 

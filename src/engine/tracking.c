@@ -584,12 +584,12 @@ void kv_tracking_ran(struct kv_call *call)
     for (int i = 0; wanted && i < call->key_count; i++)
         if (kv_tracking_remember(w, &call->keys[i], c->id) != KV_OK)
             kv_tracking_tell(w, &c->id, 1, kv_slice(call->keys[i].ptr, call->keys[i].len), NULL);
-    if (flags & KV_TRACKING_CACHING && !(call->flags & KV_CALL_IN_EXEC) &&
-        !(c->flags & KV_CLIENT_MULTI) && call->cmd->parent != w->engine->cmd_client)
-        change_flags(c, 0, KV_TRACKING_CACHING);
+    if (!(call->flags & KV_CALL_IN_EXEC) && !(c->flags & KV_CLIENT_MULTI) &&
+        call->cmd->parent != w->engine->cmd_client)
+        kv_tracking_end_caching(c);
 }
 
-void kv_tracking_ran_exec(struct kv_client *c)
+void kv_tracking_end_caching(struct kv_client *c)
 {
     if (kv_tracking_flags(c) & KV_TRACKING_CACHING)
         change_flags(c, 0, KV_TRACKING_CACHING);

@@ -141,8 +141,8 @@ void kv_tracking_forget(struct kv_client *c);
 
 /* A tracker has run a command: remembers the keys that it has read. Their shards are held. */
 void kv_tracking_ran(struct kv_call *call);
-/* And its transaction has ended. */
-void kv_tracking_ran_exec(struct kv_client *c);
+/* What CLIENT CACHING said was for a transaction that has ended, or a command that was refused. */
+void kv_tracking_end_caching(struct kv_client *c);
 
 /* A key changed; as the store's hook. */
 void kv_tracking_changed(struct kv_view *view, const struct kv_key *key,

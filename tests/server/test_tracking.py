@@ -212,6 +212,32 @@ def test_opting_in_and_out(raw, reader):
     assert sorted(told(reader)) == [b"a", b"c"]
 
 
+@pytest.mark.parametrize("refused", [
+    [("GET",)],
+    [("NOSUCH", "x")],
+    [("CLIENT", "NOSUCH")],
+    [("MULTI",), ("NOSUCH",), ("EXEC",)],
+    [("MULTI",), ("NOSUCH",), ("DISCARD",)],
+])
+def test_caching_ends_with_a_command_that_is_refused(raw, reader, refused):
+    track(reader, "OPTOUT")
+    reader.cmd("CLIENT", "CACHING", "NO")
+    for line in refused:
+        reader.cmd(*line)
+    reader.cmd("GET", "k")
+    raw.cmd("SET", "k", "v")
+    assert told(reader) == [b"k"]
+
+
+def test_caching_goes_on_behind_a_refused_client_subcommand(raw, reader):
+    track(reader, "OPTIN")
+    reader.cmd("CLIENT", "CACHING", "YES")
+    assert isinstance(reader.cmd("CLIENT", "CACHING"), Error)
+    reader.cmd("GET", "k")
+    raw.cmd("SET", "k", "v")
+    assert told(reader) == [b"k"]
+
+
 def test_prefixes(raw, reader):
     track(reader, "BCAST", "PREFIX", "user:", "PREFIX", "object:x")
     raw.cmd("SET", "user:1", "v", "EX", 100)
