@@ -555,7 +555,8 @@ void kv_tracking_changed(struct kv_view *view, const struct kv_key *key,
     if (atomic_load_explicit(&tr->clients, memory_order_relaxed) == 0)
         return;
     /* What is removed because it is due, or to make room, is nobody's change. */
-    bool commanded = w->busy && !(event_class & (KV_EVENT_EXPIRED | KV_EVENT_EVICTED));
+    bool commanded = w->busy && !(view->flags & KV_VIEW_DUE) &&
+                     !(event_class & (KV_EVENT_EXPIRED | KV_EVENT_EVICTED));
     const struct kv_client *origin = commanded ? w->call.client : NULL;
     kv_tracking_invalidate(w, key, origin);
     if (atomic_load_explicit(&tr->broadcast, memory_order_relaxed) == 0)

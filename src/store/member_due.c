@@ -190,17 +190,25 @@ static uint64_t elements(const struct kv_entry *e)
     return kv_packed_count(kv_entry_bytes(e, &len) + KV_LISTPACKEX_HEAD);
 }
 
-static void announce_purge(struct kv_view *v, const struct kv_key *k, enum kv_type type)
+/* The command that met due members changed nothing itself. */
+static void announce_due(struct kv_view *v, const struct kv_key *k, enum kv_event_class event_class,
+                         const char *event)
 {
     uint64_t dirty = v->dirty;
-    if (type == KV_TYPE_HASH)
-        kv_store_changed(v, k, KV_EVENT_HASH, "hexpired");
-    else if (type == KV_TYPE_SET)
-        kv_store_changed(v, k, KV_EVENT_SET, "sexpired");
-    else
-        kv_store_changed(v, k, KV_EVENT_ZSET, "zexpired");
-    /* The command that met due members changed nothing itself. */
+    v->flags |= KV_VIEW_DUE;
+    kv_store_changed(v, k, event_class, event);
+    v->flags &= ~(uint32_t)KV_VIEW_DUE;
     v->dirty = dirty;
+}
+
+static void announce_purge(struct kv_view *v, const struct kv_key *k, enum kv_type type)
+{
+    if (type == KV_TYPE_HASH)
+        announce_due(v, k, KV_EVENT_HASH, "hexpired");
+    else if (type == KV_TYPE_SET)
+        announce_due(v, k, KV_EVENT_SET, "sexpired");
+    else
+        announce_due(v, k, KV_EVENT_ZSET, "zexpired");
 }
 
 void kv_store_refresh_due(struct kv_view *v, const struct kv_key *k, struct kv_entry *e)
@@ -229,9 +237,7 @@ uint64_t kv_store_purge_due(struct kv_view *v, const struct kv_key *k, struct kv
     if (empty) {
         kv_store_delete(v, k, *e);
         *e = NULL;
-        uint64_t dirty = v->dirty;
-        kv_store_changed(v, k, KV_EVENT_GENERIC, "del");
-        v->dirty = dirty;
+        announce_due(v, k, KV_EVENT_GENERIC, "del");
     }
     return removed;
 }

@@ -98,6 +98,7 @@ enum kv_view_flags {
     KV_VIEW_NO_TOUCH = 1,  /* leave the access clock alone (CLIENT NO-TOUCH, OBJECT) */
     KV_VIEW_NO_EXPIRE = 2, /* due entries are invisible but stay (CLIENT PAUSE, a replica) */
     KV_VIEW_QUIET = 4,     /* the hooks `added` and `missed` are not told (OBJECT, loading) */
+    KV_VIEW_DUE = 8,       /* set by the store while it announces what time has done to members */
 };
 
 struct kv_view {

@@ -187,6 +187,36 @@ def test_expiry_and_eviction(start_server):
         assert told(reader) == [b"k"]
 
 
+@pytest.mark.kvik_only
+def test_a_member_that_is_due_is_nobodys_own_change(raw, connect):
+    """Reading meets it and removes it; who wants to hear nothing of his own changes hears of it."""
+    raw.cmd("DEBUG", "SET-ACTIVE-EXPIRE", 0)
+    try:
+        for mode in ((), ("BCAST",)):
+            reader = connect()
+            reader.hello3()
+            track(reader, "NOLOOP", *mode)
+            for fill, expire, read in [
+                    (("HSET", "h", "f", "v", "g", "w"), ("HPEXPIRE", "h", 20, "FIELDS", 1, "f"),
+                     ("HSET", "h", "x", "y")),
+                    (("SADD", "s", "f"), ("SPEXPIRE", "s", 20, "MEMBERS", 1, "f"),
+                     ("SREM", "s", "z")),
+                    (("ZADD", "z", 1, "f"), ("ZPEXPIRE", "z", 20, "MEMBERS", 1, "f"),
+                     ("ZREM", "z", "q")),
+            ]:
+                raw.cmd("FLUSHALL")
+                assert raw.cmd(*fill) > 0
+                assert raw.cmd(*expire) == [1]
+                told(reader)
+                reader.cmd("EXISTS", fill[1])
+                time.sleep(0.03)
+                assert not isinstance(reader.cmd(*read), Error)
+                assert fill[1].encode() in told(reader), (mode, fill[1])
+            reader.close()
+    finally:
+        raw.cmd("DEBUG", "SET-ACTIVE-EXPIRE", 1)
+
+
 # --- options ---
 
 def test_opting_in_and_out(raw, reader):
