@@ -257,7 +257,6 @@ void kv_engine_apply_options(struct kv_engine *e)
                                                : o->latency_monitor_threshold_ms * 1000000);
     kv_memory_limit_apply(e);
     kv_notify_apply(e);
-    kv_tracking_apply(e);
     if (e->hooks.options != NULL)
         e->hooks.options(e, e->hooks.arg);
 }

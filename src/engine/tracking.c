@@ -376,6 +376,7 @@ void kv_tracking_end(struct kv_client *c)
     struct kv_engine *e = c->worker->engine;
     if (tc == NULL || !(tc->flags & KV_TRACKING_ON))
         return;
+    bool has_read = !(tc->flags & KV_TRACKING_BCAST);
     lock(e);
     for (uint32_t i = 0; i < tc->prefix_count; i++)
         leave_prefix(e, tc->prefixes[i], tc);
@@ -386,7 +387,8 @@ void kv_tracking_end(struct kv_client *c)
     set_flags(e, tc, 0);
     count_bytes(tc);
     unlock(e);
-    atomic_fetch_add(&e->tracking.departed, 1);
+    if (has_read)
+        atomic_fetch_add(&e->tracking.departed, 1);
 }
 
 void kv_tracking_forget(struct kv_client *c)
@@ -594,13 +596,6 @@ void kv_tracking_end_caching(struct kv_client *c)
 {
     if (kv_tracking_flags(c) & KV_TRACKING_CACHING)
         change_flags(c, 0, KV_TRACKING_CACHING);
-}
-
-void kv_tracking_apply(struct kv_engine *e)
-{
-    struct kv_worker *w = kv_this_worker;
-    for (uint32_t i = 0; w != NULL && i < e->shard_count; i++)
-        kv_tracking_trim(w, i);
 }
 
 /* --- delivering --- */

@@ -20,8 +20,8 @@
  * slices. An entry that is about to grow forgets those who have gone first.
  *
  * Limits. `tracking-table-max-keys` bounds the entries: a further one makes a random one of its
- * shard (or itself) go, by telling its readers. A client has at most KV_TRACKING_PREFIXES_MAX
- * prefixes.
+ * shard (or itself) go, by telling its readers. When the limit is lowered, home workers do that in
+ * slices. A client has at most KV_TRACKING_PREFIXES_MAX prefixes.
  *
  * Failure. A key for which there is no memory is invalidated at once. When there is none for the
  * message either, the receiver is closed, which tells it that its cache is worth nothing.
@@ -121,7 +121,7 @@ struct kv_tracking {
     uint32_t length_count, length_capacity;
     _Atomic(uint32_t) clients;   /* that track */
     _Atomic(uint32_t) broadcast; /* by prefixes */
-    _Atomic(uint32_t) departed;  /* counts trackers that have ended: there is something to sweep */
+    _Atomic(uint32_t) departed;  /* counts ends of trackers that have read keys: time to sweep */
     _Atomic(uint64_t) key_count, item_count, prefix_count;
     struct kv_table *shards; /* entries of each shard */
 };
@@ -148,10 +148,7 @@ void kv_tracking_end_caching(struct kv_client *c);
 void kv_tracking_changed(struct kv_view *view, const struct kv_key *key,
                          enum kv_event_class event_class);
 
-/* The limit may have changed. [alone] */
-void kv_tracking_apply(struct kv_engine *e);
-
-/* A slice of sweeping, with the worker's periodic work. */
+/* A slice of sweeping or trimming, with the worker's periodic work. */
 void kv_tracking_cron(struct kv_worker *w);
 
 /* Deliveries of the worker's: their target is an id. */
@@ -167,8 +164,6 @@ void kv_tracking_invalidate(struct kv_worker *w, const struct kv_key *key,
                             const struct kv_client *origin);
 void kv_tracking_init_tables(struct kv_engine *e);
 void kv_tracking_drop_all(struct kv_engine *e); /* [alone] forgets all, telling nobody */
-/* Makes random entries of a shard go while there are too many. */
-void kv_tracking_trim(struct kv_worker *w, uint32_t shard);
 
 /* --- tracking.c, for tracking_table.c --- */
 

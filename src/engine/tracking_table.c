@@ -6,9 +6,14 @@
  * full first forgets readers that have gone, so that connections which come, read a busy key and go
  * do not make it grow.
  *
- * Sweeping. When trackers have ended, each worker walks once over the tables of its home shards: a
- * slice per tick, which removes ids of those who have gone and entries without any left. Walks do
- * not begin anew before the last one has ended.
+ * Sweeping. When trackers that read keys have ended, each worker walks once over the tables of its
+ * home shards: a slice per tick, which removes ids of those who have gone and entries without any
+ * left. Walks do not begin anew before the last one has ended. A slice ends behind the entry at
+ * which its time is up, so entries are visited by position: the next one goes on there.
+ *
+ * Trimming. Whoever adds an entry while there are too many makes two go at most, and when nobody
+ * sweeps each worker drops entries of its home shards, a slice per tick: after the limit was
+ * lowered it takes a while until it is kept, and nobody waits for that.
  *
  * Rejected: lists of keys by client, so that an end could take them away at once: 16 bytes more a
  * reader, and an end that takes as long as the client has read keys.
@@ -17,8 +22,8 @@
 #include "engine/tracking.h"
 #include "engine/worker.h"
 
-#define SWEEP_NS 200000  /* of one slice */
-#define SWEEP_ENTRIES 64 /* looked at between two looks at the clock */
+#define SLICE_NS 200000  /* of sweeping or trimming */
+#define SWEEP_ENTRIES 32 /* gathered at a time */
 
 struct remembered {
     uint64_t hash;
@@ -138,6 +143,25 @@ static enum kv_err make_room(struct kv_engine *e, struct kv_table *t, struct rem
     return KV_OK;
 }
 
+static void tell_and_forget(struct kv_worker *w, struct kv_table *t, struct remembered *m,
+                            const struct kv_client *origin)
+{
+    take_out(w->engine, t, m);
+    kv_tracking_tell(w, m->ids, m->count, kv_slice(key_bytes(m), m->key_len), origin);
+    destroy(m);
+}
+
+static bool is_over_limit(const struct kv_engine *e)
+{
+    uint64_t max = e->options.tracking_table_max_keys;
+    return max != 0 && atomic_load_explicit(&e->tracking.key_count, memory_order_relaxed) > max;
+}
+
+static void drop_random(struct kv_worker *w, struct kv_table *t)
+{
+    tell_and_forget(w, t, kv_table_random(t, &w->random), NULL);
+}
+
 static enum kv_err add_key(struct kv_worker *w, struct kv_table *t, const struct kv_key *key,
                            uint64_t id)
 {
@@ -156,7 +180,9 @@ static enum kv_err add_key(struct kv_worker *w, struct kv_table *t, const struct
     }
     insert_id(e, m, id);
     atomic_fetch_add_explicit(&e->tracking.key_count, 1, memory_order_relaxed);
-    kv_tracking_trim(w, kv_store_shard_of(e->store, key->hash));
+    /* Two, so that it ends when the limit was lowered. */
+    for (int i = 0; i < 2 && t->count != 0 && is_over_limit(e); i++)
+        drop_random(w, t);
     return KV_OK;
 }
 
@@ -176,14 +202,6 @@ enum kv_err kv_tracking_remember(struct kv_worker *w, const struct kv_key *key, 
     return KV_OK;
 }
 
-static void tell_and_forget(struct kv_worker *w, struct kv_table *t, struct remembered *m,
-                            const struct kv_client *origin)
-{
-    take_out(w->engine, t, m);
-    kv_tracking_tell(w, m->ids, m->count, kv_slice(key_bytes(m), m->key_len), origin);
-    destroy(m);
-}
-
 void kv_tracking_invalidate(struct kv_worker *w, const struct kv_key *key,
                             const struct kv_client *origin)
 {
@@ -191,16 +209,6 @@ void kv_tracking_invalidate(struct kv_worker *w, const struct kv_key *key,
     struct remembered *m = t->count != 0 ? kv_table_find(t, key->hash, has_key, key) : NULL;
     if (m != NULL)
         tell_and_forget(w, t, m, origin);
-}
-
-void kv_tracking_trim(struct kv_worker *w, uint32_t shard)
-{
-    struct kv_tracking *tr = &w->engine->tracking;
-    uint64_t max = w->engine->options.tracking_table_max_keys;
-    struct kv_table *t = &tr->shards[shard];
-    while (max != 0 && t->count != 0 &&
-           atomic_load_explicit(&tr->key_count, memory_order_relaxed) > max)
-        tell_and_forget(w, t, kv_table_random(t, &w->random), NULL);
 }
 
 void kv_tracking_init_tables(struct kv_engine *e)
@@ -228,71 +236,103 @@ void kv_tracking_drop_all(struct kv_engine *e)
     atomic_store(&tr->item_count, 0);
 }
 
-/* --- sweeping --- */
+/* --- periodic work --- */
 
-struct sweep {
-    struct kv_engine *e;
-    struct remembered *empty[SWEEP_ENTRIES]; /* entries without readers */
-    uint32_t empty_count;
-    bool full; /* the rest is for the next look: the group was too large */
+struct gathered {
+    struct remembered *entries[SWEEP_ENTRIES]; /* ascending by position */
+    uint32_t count;
+    uint64_t next; /* position of the first one for which there was no room */
 };
 
-static void sweep_entry(void *item, void *arg)
+static uint64_t position_of(const struct remembered *m)
+{
+    return kv_table_position(m->hash);
+}
+
+/* Keeps the first ones. */
+static void gather(void *item, void *arg)
 {
     struct remembered *m = item;
-    struct sweep *s = arg;
-    uint32_t living = kv_tracking_living(s->e, m->ids, m->count);
-    count_items(s->e, m->count, living);
+    struct gathered *g = arg;
+    uint64_t position = position_of(m);
+    uint32_t at = g->count;
+    if (at == SWEEP_ENTRIES) {
+        uint64_t last = position_of(g->entries[--at]);
+        g->next = KV_MIN(g->next, KV_MAX(position, last));
+        if (position >= last)
+            return;
+    } else {
+        g->count++;
+    }
+    for (; at > 0 && position_of(g->entries[at - 1]) > position; at--)
+        g->entries[at] = g->entries[at - 1];
+    g->entries[at] = m;
+}
+
+static void sweep_entry(struct kv_engine *e, struct kv_table *t, struct remembered *m)
+{
+    uint32_t living = kv_tracking_living(e, m->ids, m->count);
+    count_items(e, m->count, living);
     m->count = living;
-    if (living != 0)
-        return;
-    if (s->empty_count < SWEEP_ENTRIES)
-        s->empty[s->empty_count++] = m;
-    else
-        s->full = true;
+    if (living == 0) {
+        take_out(e, t, m);
+        destroy(m);
+    }
 }
 
 /* True when the shard is done. */
 static bool sweep_shard(struct kv_worker *w, struct kv_table *t, uint64_t deadline)
 {
     struct kv_tracking_sweep *walk = &w->sweep;
-    while (t->count != 0) {
-        struct sweep s = {.e = w->engine};
-        uint64_t next = kv_table_scan(t, walk->position, SWEEP_ENTRIES / 2, sweep_entry, &s);
-        for (uint32_t i = 0; i < s.empty_count; i++) {
-            take_out(w->engine, t, s.empty[i]);
-            destroy(s.empty[i]);
+    while (t->count != 0 && walk->position != KV_TABLE_POSITION_END) {
+        struct gathered g = {.next = KV_TABLE_POSITION_END};
+        uint64_t next = kv_table_scan(t, walk->position, SWEEP_ENTRIES / 2, gather, &g);
+        for (uint32_t i = 0; i < g.count; i++) {
+            if (i != 0 && kv_clock_ticks() >= deadline) {
+                walk->position = position_of(g.entries[i]);
+                return false;
+            }
+            sweep_entry(w->engine, t, g.entries[i]);
         }
-        if (!s.full)
-            walk->position = next;
-        if (walk->position == KV_TABLE_POSITION_END)
-            return true;
+        walk->position = KV_MIN(next, g.next);
         if (kv_clock_ticks() >= deadline)
             return false;
     }
     return true;
 }
 
-void kv_tracking_cron(struct kv_worker *w)
+/* Likewise. */
+static bool trim_shard(struct kv_worker *w, struct kv_table *t, uint64_t deadline)
 {
-    struct kv_engine *e = w->engine;
+    while (t->count != 0 && is_over_limit(w->engine)) {
+        drop_random(w, t);
+        if (kv_clock_ticks() >= deadline)
+            return false;
+    }
+    return true;
+}
+
+/* Works on the n-th home shard; false: there is more to do with the next tick, or it is taken. */
+static bool work_on(struct kv_worker *w, uint32_t home,
+                    bool (*slice)(struct kv_worker *w, struct kv_table *t, uint64_t deadline),
+                    uint64_t deadline)
+{
+    const struct kv_engine *e = w->engine;
+    uint32_t shard = w->index + home * e->worker_count;
+    if (!kv_try_home_shard(w, shard))
+        return false;
+    w->hold_start = kv_clock_ticks();
+    bool done = slice(w, &e->tracking.shards[shard], deadline);
+    w->now_ticks = kv_clock_ticks();
+    kv_release(w, KV_HOLD_SHARDS);
+    return done;
+}
+
+static void sweep(struct kv_worker *w, uint32_t homes, uint64_t deadline)
+{
     struct kv_tracking_sweep *walk = &w->sweep;
-    uint32_t departed = atomic_load_explicit(&e->tracking.departed, memory_order_relaxed);
-    if (KV_LIKELY(!walk->walking && walk->seen == departed))
-        return;
-    if (!walk->walking)
-        *walk = (struct kv_tracking_sweep){.seen = departed, .walking = true};
-    uint32_t homes = (e->shard_count - w->index + e->worker_count - 1) / e->worker_count;
-    uint64_t deadline = kv_clock_ticks() + kv_clock_ns_to_ticks(SWEEP_NS);
     while (walk->shard < homes) {
-        uint32_t shard = w->index + walk->shard * e->worker_count;
-        if (!kv_try_home_shard(w, shard))
-            return; /* with the next tick */
-        w->hold_start = kv_clock_ticks();
-        bool done = sweep_shard(w, &e->tracking.shards[shard], deadline);
-        w->now_ticks = kv_clock_ticks();
-        kv_release(w, KV_HOLD_SHARDS);
-        if (!done)
+        if (!work_on(w, walk->shard, sweep_shard, deadline))
             return;
         walk->position = 0;
         walk->shard++;
@@ -300,4 +340,30 @@ void kv_tracking_cron(struct kv_worker *w)
             return;
     }
     walk->walking = false;
+}
+
+static void trim(struct kv_worker *w, uint32_t homes, uint64_t deadline)
+{
+    uint32_t first = (uint32_t)kv_random_below(&w->random, homes);
+    for (uint32_t i = 0; i < homes && is_over_limit(w->engine); i++)
+        if (!work_on(w, (first + i) % homes, trim_shard, deadline))
+            return;
+}
+
+void kv_tracking_cron(struct kv_worker *w)
+{
+    const struct kv_engine *e = w->engine;
+    struct kv_tracking_sweep *walk = &w->sweep;
+    uint32_t departed = atomic_load_explicit(&e->tracking.departed, memory_order_relaxed);
+    bool sweeps = walk->walking || walk->seen != departed;
+    if (KV_LIKELY(!sweeps && !is_over_limit(e)))
+        return;
+    if (sweeps && !walk->walking)
+        *walk = (struct kv_tracking_sweep){.seen = departed, .walking = true};
+    uint32_t homes = (e->shard_count - w->index + e->worker_count - 1) / e->worker_count;
+    uint64_t deadline = kv_clock_ticks() + kv_clock_ns_to_ticks(SLICE_NS);
+    if (sweeps)
+        sweep(w, homes, deadline);
+    else
+        trim(w, homes, deadline);
 }

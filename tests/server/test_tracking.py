@@ -525,7 +525,7 @@ def test_lowering_the_limit_and_too_many_prefixes(raw, reader):
     for i in range(50):
         reader.cmd("GET", "k%d" % i)
     raw.cmd("CONFIG", "SET", "tracking-table-max-keys", 10)
-    assert info(raw, "tracking_total_keys") == 10
+    wait_until(lambda: info(raw, "tracking_total_keys") == 10)
     assert len(told(reader)) == 40
     raw.cmd("CONFIG", "SET", "tracking-table-max-keys", 1000000)
     reader.cmd("CLIENT", "TRACKING", "OFF")
