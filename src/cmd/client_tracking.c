@@ -196,7 +196,7 @@ void kv_cmd_client_tracking(struct kv_call *call)
     if (kv_call_arg_is(call, 2, "on")) {
         begin(call, &o);
     } else if (kv_call_arg_is(call, 2, "off")) {
-        kv_tracking_end(call->client);
+        kv_tracking_off(call->client);
         kv_reply_ok(call->out);
     } else {
         kv_call_syntax_error(call);

@@ -115,9 +115,8 @@ static void on_missed(struct kv_view *view, const struct kv_key *key)
 void kv_notify_apply(struct kv_engine *e)
 {
     struct kv_store_hooks hooks = *kv_store_hooks(e->store);
-    const uint32_t others = KV_EVENT_MISS | KV_EVENT_NEW | KV_EVENT_OVERWRITE | KV_EVENT_TYPE;
     bool tracked = atomic_load(&e->tracking.clients) != 0;
-    hooks.changed = tracked || kv_notify_wants(e, ~others) ? on_changed : NULL;
+    hooks.changed = tracked || kv_notify_wants(e, KV_NOTIFY_ALL) ? on_changed : NULL;
     hooks.added = kv_notify_wants(e, KV_EVENT_NEW) ? on_added : NULL;
     hooks.replaced = kv_notify_wants(e, KV_EVENT_OVERWRITE | KV_EVENT_TYPE) ? on_replaced : NULL;
     hooks.missed = kv_notify_wants(e, KV_EVENT_MISS) ? on_missed : NULL;

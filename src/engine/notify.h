@@ -42,7 +42,8 @@ void kv_notify(struct kv_view *view, const struct kv_key *key, enum kv_event_cla
                const char *event);
 
 /* [alone] Installs the store's hooks that somebody needs now, and no others: after the options have
- * changed, and when the first client begins to track keys or the last one ends. */
+ * changed, and with CLIENT TRACKING. What trackers that RESET or leave need no more goes with the
+ * next of these. */
 void kv_notify_apply(struct kv_engine *e);
 
 #endif

@@ -391,6 +391,12 @@ void kv_tracking_end(struct kv_client *c)
         atomic_fetch_add(&e->tracking.departed, 1);
 }
 
+void kv_tracking_off(struct kv_client *c)
+{
+    kv_tracking_end(c);
+    kv_notify_apply(c->worker->engine);
+}
+
 void kv_tracking_forget(struct kv_client *c)
 {
     struct kv_engine *e = c->worker->engine;

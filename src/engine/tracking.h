@@ -86,7 +86,8 @@ struct kv_tracking_request {
 enum kv_err kv_tracking_begin(struct kv_client *c, const struct kv_tracking_request *r,
                               struct kv_client *target) KV_MUST_CHECK;
 
-/* Ends tracking: TRACKING OFF and RESET. The client's worker, or KV_MODE_STOP. */
+/* Ends tracking: TRACKING OFF (KV_MODE_STOP); RESET (the client's worker). */
+void kv_tracking_off(struct kv_client *c);
 void kv_tracking_end(struct kv_client *c);
 
 /* CLIENT CACHING: for the next command, or the transaction that follows. */

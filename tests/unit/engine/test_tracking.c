@@ -1,5 +1,7 @@
 /* engine/tracking.c, tracking_table.c: periodic work comes in slices that end, goes on where it
- * ended, and is not begun for nothing. What clients are told is tests/server/test_tracking.py. */
+ * ended, and is not begun for nothing; hooks are installed while somebody needs them. What clients
+ * are told is tests/server/test_tracking.py. */
+#include "engine/notify.h"
 #include "fixture.h"
 
 #define READERS 4000
@@ -122,6 +124,26 @@ START_TEST(a_lowered_limit_is_reached_in_slices)
 }
 END_TEST
 
+START_TEST(hooks_are_installed_while_somebody_needs_them)
+{
+    start(1);
+    struct kv_client *c = client_new();
+    ck_assert(kv_store_hooks(engine->store)->changed == NULL);
+    track(c, 0);
+    ck_assert(kv_store_hooks(engine->store)->changed != NULL);
+    kv_tracking_off(c);
+    ck_assert(kv_store_hooks(engine->store)->changed == NULL);
+    engine->options.notify_classes = KV_NOTIFY_KEYEVENT | KV_EVENT_MISS;
+    kv_notify_apply(engine);
+    ck_assert(kv_store_hooks(engine->store)->changed == NULL);
+    ck_assert(kv_store_hooks(engine->store)->missed != NULL);
+    engine->options.notify_classes = KV_NOTIFY_KEYEVENT | KV_EVENT_STRING;
+    kv_notify_apply(engine);
+    ck_assert(kv_store_hooks(engine->store)->changed != NULL);
+    kv_client_destroy(c);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -130,5 +152,6 @@ int main(void)
     unit_add(&u, a_walk_meets_every_entry_of_many);
     unit_add(&u, who_is_told_by_prefix_leaves_nothing_to_sweep);
     unit_add(&u, a_lowered_limit_is_reached_in_slices);
+    unit_add(&u, hooks_are_installed_while_somebody_needs_them);
     return unit_run(&u);
 }
