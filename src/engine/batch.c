@@ -120,12 +120,13 @@ uint32_t kv_batch_run(struct kv_client *c, uint32_t n)
     if (n > 1)
         prefetch_entries(w, n);
 
+    bool gets_messages = c->subscriber != NULL || c->tracking != NULL;
     uint64_t give_back = w->hold_start + w->hold_ticks;
     uint32_t ran = 0;
     while (ran < n) {
         struct kv_planned *p = &w->plan[ran++];
         kv_execute(c, p->cmd, p->request.argv, p->request.argc, p->keys, p->key_count, 0);
-        if (KV_UNLIKELY(c->subscriber != NULL))
+        if (KV_UNLIKELY(gets_messages))
             kv_delivery_drain(w); /* its own messages, each behind its reply */
         if (KV_UNLIKELY(w->now_ticks > give_back))
             break;

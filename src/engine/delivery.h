@@ -11,7 +11,8 @@
  *
  * Order. Whoever posts does so before the causing command lets go of its locks, and posts to his
  * own worker in the same way. A worker empties its mailbox before it runs what it has read and
- * behind each command, so
+ * behind each command; of a batch behind each one when its client gets messages, else at its end
+ * (other clients' outputs are sent later anyway). So
  *   - whoever has seen a reply finds its messages delivered: they come before the answer to
  *     whatever he sends then, on any connection;
  *   - a client that gets a message of its own command gets the reply first;

@@ -156,6 +156,10 @@ def test_own_changes_are_told_behind_their_replies(raw, reader):
     reader.cmd("GET", "k")
     reader.send_cmd("SET", "k", "v")
     reader.expect(b"+OK\r\n>2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n")
+    reader.send(encode("GET", "k") + encode("SET", "k", "w") + encode("GET", "k") +
+                encode("SET", "k", "x"))
+    for value in b"vw":
+        reader.expect(b"$1\r\n%c\r\n+OK\r\n>2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n" % value)
     reader.cmd("CLIENT", "TRACKING", "OFF")
     track(reader, "NOLOOP")
     reader.cmd("GET", "k")
