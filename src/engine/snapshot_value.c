@@ -306,12 +306,16 @@ void kv_snapshot_values_cancel(struct kv_engine *e, bool release)
 {
     for (uint32_t i = 0; i < e->worker_count; i++) {
         struct kv_worker *w = e->workers[i];
-        /* A home worker takes a value that is done off its list, and frees it, without its shard.
-         */
+        /* The first value may be in its worker's hands, which takes what is done off the list and
+         * frees it without its shard. What is not done nobody touches without, so others are freed
+         * behind the mutex. */
         kv_mutex_lock(&e->snapshot.mutex);
-        for (struct kv_snapshot_value *x = w->snapshot.values; x != NULL; x = x->next)
-            kv_sliced_cancel(&x->sliced);
+        struct kv_snapshot_value *first = w->snapshot.values;
+        if (first != NULL && first->sliced.done)
+            first = first->next;
         kv_mutex_unlock(&e->snapshot.mutex);
+        for (struct kv_snapshot_value *x = first; x != NULL; x = x->next)
+            kv_sliced_cancel(&x->sliced);
         while (release && w->snapshot.values != NULL) {
             struct kv_snapshot_value *x = w->snapshot.values;
             delist(w, x);
