@@ -210,7 +210,7 @@ static KV_COLD void finish_special(struct kv_client *c, uint32_t special,
                                    const struct kv_out_mark *mark)
 {
     struct kv_call *call = &c->worker->call;
-    if (special & KV_CLIENT_TRACKING && call->client != NULL)
+    if (special & KV_CLIENT_TRACKING)
         kv_tracking_ran(call);
     const uint32_t muted = KV_CLIENT_REPLY_OFF | KV_CLIENT_REPLY_SKIP;
     if (special & muted && !(call->flags & KV_CALL_IN_EXEC) && c->flags & muted)

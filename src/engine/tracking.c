@@ -302,7 +302,6 @@ static bool enroll(struct kv_client *c, bool *enrolled)
     if (tc == NULL)
         return false;
     tc->client = c;
-    tc->worker = c->worker;
     tc->id = c->id;
     if (kv_table_insert(&e->tracking.registry, hash_id(c->id), tc) != KV_OK) {
         kv_mem_free(tc, sizeof(*tc), KV_MEM_CLIENT);
@@ -474,7 +473,7 @@ static void post(struct telling *t, const struct kv_tracking_client *to, bool re
     }
     if (!t->all && t->payload == NULL)
         kind = KV_DELIVER_LOST;
-    kv_delivery_post(t->from, to->worker, kind, target, t->payload);
+    kv_delivery_post(t->from, to->client->worker, kind, target, t->payload);
 }
 
 static void tell(struct telling *t, const struct kv_tracking_client *tc)
@@ -490,7 +489,8 @@ static void tell(struct telling *t, const struct kv_tracking_client *tc)
     if (target != NULL)
         post(t, target, true);
     else
-        kv_delivery_post(t->from, tc->worker, KV_DELIVER_BROKEN, (void *)(uintptr_t)tc->id, NULL);
+        kv_delivery_post(t->from, tc->client->worker, KV_DELIVER_BROKEN, (void *)(uintptr_t)tc->id,
+                         NULL);
 }
 
 static void end_telling(struct telling *t)
@@ -637,7 +637,7 @@ void kv_tracking_deliver(struct kv_worker *w, const struct kv_delivery *d)
     if (tc == NULL)
         return; /* it has gone */
     struct kv_client *c = tc->client;
-    KV_ASSERT(tc->worker == w);
+    KV_ASSERT(c->worker == w);
     bool redirected = d->kind == KV_DELIVER_KEYS_REDIRECTED || d->kind == KV_DELIVER_ALL_REDIRECTED;
     if (d->kind == KV_DELIVER_LOST) {
         kv_client_close_soon(c);

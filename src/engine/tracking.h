@@ -60,8 +60,7 @@ enum kv_tracking_flags {
 struct kv_tracking_prefix;
 
 struct kv_tracking_client {
-    struct kv_client *client; /* for its worker alone */
-    struct kv_worker *worker;
+    struct kv_client *client;             /* others than its worker read `worker` alone */
     uint64_t id;                          /* of the client */
     uint64_t redirect;                    /* id of the target; 0: none */
     uint32_t flags;                       /* enum kv_tracking_flags */
