@@ -14,7 +14,8 @@
  *
  * Rejected: collecting the changes of a round into one message for those by prefix, as the
  * reference does: whoever has seen a reply would not find them told. Rejected for prefixes: a radix
- * tree; few lengths are in use at a time.
+ * tree; few lengths are in use at a time. What that costs at worst: beside a client with 1,024
+ * prefixes of as many lengths about 64 KB, a SET of a key of 66 KB hashes 64 MB, which takes 21 ms.
  */
 #include "engine/tracking.h"
 #include "base/number.h"

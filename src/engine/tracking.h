@@ -80,8 +80,7 @@ struct kv_tracking_request {
 };
 
 /* Begins to track, or goes on with other options and further prefixes. The target, when there is
- * one, is `target`. KV_MODE_STOP. KV_ERR_NOMEM: nothing changed, but that the target may be
- * registered. */
+ * one, is `target`. KV_MODE_STOP. KV_ERR_NOMEM: nothing changed. */
 enum kv_err kv_tracking_begin(struct kv_client *c, const struct kv_tracking_request *r,
                               struct kv_client *target) KV_MUST_CHECK;
 

@@ -312,9 +312,8 @@ KV_INLINE enum kv_err set_form(struct kv_view *v, const struct kv_key *k, struct
     return set_anew(v, t, k->hash, f);
 }
 
-/* --- setting while somebody wants to know what is made or replaced: each function below has a cold
- * form that looks before and tells after, entered at its start, so that the others pay one test ---
- */
+/* --- setting while somebody wants to know what is made or replaced: it is looked before and told
+ * after. What plain SET uses has a cold form for that, so that others pay one test --- */
 
 struct before {
     bool existed; /* a value that is not due is there */
