@@ -5,8 +5,9 @@
  * block and its two address strings.
  *
  * A client is freed only between two rounds of its worker (kv_worker_round), never while one of its
- * commands runs: kv_client_close_soon just marks it and puts it on the worker's list. Before it
- * goes it leaves every queue it may stand in (kv_client_unpark).
+ * commands runs: kv_client_close_soon just marks it and puts it on the worker's list; one that is
+ * on its way to another worker is put there when that one takes it. Before it goes it leaves every
+ * queue it may stand in (kv_client_unpark).
  */
 #include "engine/client.h"
 #include "base/clock.h"
@@ -101,6 +102,12 @@ void kv_client_unlink(struct kv_client *c)
     c->next = c->prev = NULL;
     w->client_count--;
     kv_stat_set(&w->stats.clients, w->client_count);
+}
+
+/* False for one that moves and that its receiver has not taken yet. */
+static bool is_linked(const struct kv_client *c)
+{
+    return c->prev != NULL || c->worker->clients == c;
 }
 
 struct kv_client *kv_client_create(struct kv_worker *w, int fd, bool is_unix)
@@ -218,7 +225,7 @@ void kv_client_close_soon(struct kv_client *c)
 {
     c->flags |= KV_CLIENT_CLOSE_NOW;
     kv_client_limit_leave(c); /* nobody else is to be closed for what goes with it */
-    if (c->flags & (KV_CLIENT_QUEUED_CLOSE | KV_CLIENT_VIRTUAL))
+    if (c->flags & (KV_CLIENT_QUEUED_CLOSE | KV_CLIENT_VIRTUAL) || !is_linked(c))
         return;
     c->flags |= KV_CLIENT_QUEUED_CLOSE;
     c->close_next = c->worker->close_list;

@@ -139,7 +139,9 @@ static void take_moved(struct kv_worker *w, struct kv_client *c)
 {
     kv_client_link(w, c);
     c->io.interest = 0;
-    if (!(c->flags & KV_CLIENT_CLOSE_NOW))
+    if (c->flags & KV_CLIENT_CLOSE_NOW)
+        kv_client_close_soon(c); /* ended on its way, when it was in no list */
+    else
         (void)kv_client_interest(c, true, false);
 }
 

@@ -241,6 +241,27 @@ START_TEST(a_connection_moves_with_all_it_has)
 }
 END_TEST
 
+/* Whoever stands alone may end one that nobody has yet (CLIENT KILL, ACL DELUSER); its receiver,
+ * too, may be the one. */
+START_TEST(a_connection_that_is_ended_while_it_moves_is_closed)
+{
+    start(2);
+    int moving = connect_to(w0), other = connect_to(w1);
+    struct kv_client *c = w0->clients, *stays = w1->clients;
+    kv_client_move(c, w1);
+    kv_this_worker = w1;
+    kv_client_close_soon(c);
+    kv_this_worker = w0;
+    expect_end(w1, moving);
+    ck_assert_uint_eq(w1->client_count, 1);
+    ck_assert_ptr_eq(w1->clients, stays);
+    send_text(other, "args\r\n");
+    expect_text(w1, other, "*1\r\n$4\r\nargs\r\n");
+    close(moving);
+    close(other);
+}
+END_TEST
+
 START_TEST(a_large_argument_is_read_in_place)
 {
     start(1);
@@ -534,6 +555,7 @@ int main(void)
     unit_add(&u, a_parked_connection_is_not_read);
     unit_add(&u, a_parked_connection_that_hangs_up_is_freed);
     unit_add(&u, a_connection_moves_with_all_it_has);
+    unit_add(&u, a_connection_that_is_ended_while_it_moves_is_closed);
     unit_add(&u, a_large_argument_is_read_in_place);
     unit_add(&u, due_keys_go_by_themselves);
     unit_add(&u, a_listening_engine_accepts);
