@@ -6,8 +6,9 @@
  * command.
  *
  * A connection whose user is deleted is closed. Until then it is the default user's and not
- * authenticated, so that no pointer to what is gone is left, whatever still runs (the rest of a
- * transaction that deletes its own user).
+ * authenticated, so that no pointer to what is gone is left, whatever still runs. The default user
+ * itself is one structure from the beginning to the end, which is given other rules: clients of the
+ * server's own, whom no change is told to, may refer to it.
  *
  * Passwords are kept as SHA-256. What a client sends is hashed whoever it claims to be, and
  * compared with all of the user's, in a time that does not depend on them.
@@ -184,15 +185,14 @@ struct change {
     struct kv_client *by; /* who asked, or NULL */
     const struct kv_user *user;
     const struct kv_acl_set *next; /* what replaces all, or NULL */
-    struct kv_user *next_default;
     bool open;
 };
 
 /* The connection ends: its user is gone, or it has what the user may not have any more. */
-static void end_client(struct kv_client *c, const struct change *change, struct kv_user *instead)
+static void end_client(struct kv_client *c, const struct change *change)
 {
     c->flags &= ~(uint32_t)(KV_CLIENT_AUTHENTICATED | KV_CLIENT_OPENED);
-    set_user(c, instead);
+    set_user(c, c->worker->engine->acl.default_user);
     if (c == change->by)
         c->flags |= KV_CLIENT_CLOSE_AFTER;
     else
@@ -251,7 +251,7 @@ static void on_new_rules(struct kv_client *c, void *arg)
         return;
     set_user(c, c->user);
     if (!may_keep_subscriptions(c))
-        end_client(c, change, e->acl.default_user);
+        end_client(c, change);
 }
 
 static bool is_open(const struct kv_user *u)
@@ -281,7 +281,7 @@ static void on_deleted(struct kv_client *c, void *arg)
 {
     const struct change *change = arg;
     if (c->user == change->user)
-        end_client(c, change, c->worker->engine->acl.default_user);
+        end_client(c, change);
 }
 
 void kv_acl_delete_user(struct kv_engine *e, struct kv_user *u, struct kv_client *by)
@@ -303,13 +303,12 @@ static void on_replaced(struct kv_client *c, void *arg)
     const struct change *change = arg;
     struct kv_user *old = c->user;
     struct kv_user *next = find(change->next, old->name);
-    bool was_default = old == c->worker->engine->acl.default_user;
-    if (was_default || (next != NULL && kv_acl_rules_equal(old->rules, next->rules))) {
+    if (old == next || (next != NULL && kv_acl_rules_equal(old->rules, next->rules))) {
         set_user(c, next);
         if (!may_keep_subscriptions(c))
-            end_client(c, change, change->next_default);
+            end_client(c, change);
     } else {
-        end_client(c, change, change->next_default);
+        end_client(c, change);
     }
     apply_open(c, change->open);
 }
@@ -331,6 +330,22 @@ static struct kv_acl_rules *initial_rules(const struct kv_engine *e)
     return rules;
 }
 
+/* The default user goes over into the set that is to come, with the rules that it has there; its
+ * namesake goes the other way, with those so far. */
+static void exchange_default(struct kv_acl *acl, struct kv_acl_set *next)
+{
+    bool found, found_next;
+    struct kv_user **from = &acl->set.users[place_of(&acl->set, DEFAULT_NAME, &found)];
+    struct kv_user **to = &next->users[place_of(next, DEFAULT_NAME, &found_next)];
+    KV_ASSERT(found && found_next && *from == acl->default_user);
+    struct kv_user *namesake = *to;
+    struct kv_acl_rules *rules = namesake->rules;
+    namesake->rules = acl->default_user->rules;
+    acl->default_user->rules = rules;
+    *to = acl->default_user;
+    *from = namesake;
+}
+
 enum kv_err kv_acl_replace_take(struct kv_engine *e, struct kv_acl_set *s, struct kv_client *by)
 {
     struct kv_acl *acl = &e->acl;
@@ -343,13 +358,11 @@ enum kv_err kv_acl_replace_take(struct kv_engine *e, struct kv_acl_set *s, struc
             return KV_ERR_NOMEM;
         }
     }
-    struct kv_user *next_default = find(s, DEFAULT_NAME);
-    struct change change = {
-        .by = by, .next = s, .next_default = next_default, .open = is_open(next_default)};
+    exchange_default(acl, s);
+    struct change change = {.by = by, .next = s, .open = is_open(acl->default_user)};
     kv_engine_each_client(e, on_replaced, &change);
     kv_acl_set_release(&acl->set);
     acl->set = *s;
-    acl->default_user = next_default;
     acl->open = change.open;
     *s = (struct kv_acl_set){0};
     return KV_OK;

@@ -247,8 +247,8 @@ bool kv_acl_reads_all_keys(const struct kv_client *c, const struct kv_command *c
 
 struct kv_acl { /* of the engine */
     struct kv_acl_set set;
-    struct kv_user *default_user;
-    bool open; /* see kv_acl_open */
+    struct kv_user *default_user; /* the same one for ever */
+    bool open;                    /* see kv_acl_open */
     struct kv_acl_log log;
 };
 
