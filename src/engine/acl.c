@@ -303,6 +303,7 @@ static void on_replaced(struct kv_client *c, void *arg)
     const struct change *change = arg;
     struct kv_user *old = c->user;
     struct kv_user *next = find(change->next, old->name);
+    apply_open(c, change->open); /* before: who is ended stays nobody */
     if (old == next || (next != NULL && kv_acl_rules_equal(old->rules, next->rules))) {
         set_user(c, next);
         if (!may_keep_subscriptions(c))
@@ -310,7 +311,6 @@ static void on_replaced(struct kv_client *c, void *arg)
     } else {
         end_client(c, change);
     }
-    apply_open(c, change->open);
 }
 
 /* Rules of a default user that nobody has said anything about; NULL: no memory. */

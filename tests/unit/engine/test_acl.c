@@ -20,6 +20,17 @@ static struct kv_acl_rules *rules_of(const char *words)
     return rules;
 }
 
+/* A client of worker 0 that is user u, who may do everything. */
+static struct kv_client *client_of_u(void)
+{
+    struct kv_client *c = client_new();
+    struct kv_acl_rules *rules = rules_of("on nopass +@all ~* &*");
+    ck_assert_int_eq(kv_acl_set_user_take(engine, KV_SLICE("u"), &rules, NULL), KV_OK);
+    ck_assert(kv_acl_authenticate(c, engine->cmd_quit, KV_SLICE("u"), KV_SLICE("")));
+    ck_assert_ptr_eq(c->user, kv_acl_find(engine, KV_SLICE("u")));
+    return c;
+}
+
 START_TEST(the_default_user_is_replaced_in_its_place)
 {
     struct kv_acl_set set = {0};
@@ -44,10 +55,28 @@ START_TEST(the_default_user_is_replaced_in_its_place)
 }
 END_TEST
 
+START_TEST(who_is_ended_by_new_users_is_nobody)
+{
+    struct kv_acl_set set = {0};
+    start(1);
+    struct kv_client *asks = client_of_u(), *other = client_of_u();
+    ck_assert_int_eq(kv_acl_replace_take(engine, &set, asks), KV_OK);
+    ck_assert(kv_acl_open(engine));
+    ck_assert_ptr_eq(asks->user, kv_acl_default_user(engine));
+    ck_assert(asks->flags & KV_CLIENT_CLOSE_AFTER);
+    ck_assert(!(asks->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_OPENED)));
+    ck_assert(other->flags & KV_CLIENT_CLOSE_NOW);
+    ck_assert(!(other->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_OPENED)));
+    kv_client_destroy(asks);
+    kv_client_destroy(other);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
     engine_begin(&u, "acl");
     unit_add(&u, the_default_user_is_replaced_in_its_place);
+    unit_add(&u, who_is_ended_by_new_users_is_nobody);
     return unit_run(&u);
 }
