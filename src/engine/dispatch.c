@@ -16,6 +16,7 @@
 #include "engine/worker.h"
 #include <stdio.h>
 
+#define NOT_AUTHENTICATED "NOAUTH Authentication required."
 #define OUT_OF_MEMORY "OOM the server is out of memory for this command"
 #define OVER_LIMIT "OOM command not allowed when used memory > 'maxmemory'."
 #define NAME_SHOWN 128 /* bytes of a name or of all arguments that an error repeats */
@@ -374,7 +375,7 @@ static KV_COLD bool permitted(struct kv_client *c, const struct kv_command *cmd,
 {
     char text[KV_ACL_REPLY_MAX];
     if (!(c->flags & KV_CLIENT_AUTHENTICATED) && !(cmd->flags & KV_CMD_NO_AUTH)) {
-        refuse(c, cmd, "NOAUTH Authentication required.");
+        refuse(c, cmd, NOT_AUTHENTICATED);
         return false;
     }
     enum kv_acl_verdict verdict = kv_acl_check_call(
@@ -527,17 +528,31 @@ static bool exec_watches_dirty(struct kv_client *c)
     return false;
 }
 
-/* A queued command that its user may not run any more: an error takes its reply's place. */
+/* An error takes the place of a queued command's reply. */
+static KV_COLD void exec_refuse(struct kv_client *c, const struct kv_queued *q,
+                                struct kv_slice error)
+{
+    kv_stat_add(&c->worker->command_stats[q->cmd->id].rejected, 1);
+    kv_call_count_error(c->worker, error);
+    kv_reply_error_raw(&c->out, error);
+}
+
+/* Whether a queued command may still run: its user may have lost the right, or the connection its
+ * user, by a command before. False after an error in its place. */
 static KV_COLD bool exec_permits(struct kv_client *c, const struct kv_queued *q)
 {
     char text[NAME_SHOWN * 3];
-    struct kv_slice error = KV_SLICE(OUT_OF_MEMORY);
     const char *reason = NULL;
+    if (!(c->flags & KV_CLIENT_AUTHENTICATED) && !(q->cmd->flags & KV_CMD_NO_AUTH)) {
+        exec_refuse(c, q, KV_SLICE(NOT_AUTHENTICATED));
+        return false;
+    }
     switch (kv_acl_check_call(c, q->cmd, q->argv, q->argc, KV_ACL_MULTI)) {
     case KV_ACL_ALLOWED:
         return true;
     case KV_ACL_NOT_CHECKED:
-        break;
+        exec_refuse(c, q, KV_SLICE(OUT_OF_MEMORY));
+        return false;
     case KV_ACL_DENIED_COMMAND:
         reason = "no permission to execute the command or subcommand";
         break;
@@ -548,16 +563,11 @@ static KV_COLD bool exec_permits(struct kv_client *c, const struct kv_queued *q)
         reason = "no permission to access one of the channels used as arguments";
         break;
     }
-    if (reason != NULL) {
-        snprintf(text, sizeof(text),
-                 "NOPERM ACLs rules changed between the moment the transaction was accumulated and "
-                 "the EXEC call. This command is no longer allowed for the following reason: %s",
-                 reason);
-        error = kv_slice_cstr(text);
-    }
-    kv_stat_add(&c->worker->command_stats[q->cmd->id].rejected, 1);
-    kv_call_count_error(c->worker, error);
-    kv_reply_error_raw(&c->out, error);
+    snprintf(text, sizeof(text),
+             "NOPERM ACLs rules changed between the moment the transaction was accumulated and "
+             "the EXEC call. This command is no longer allowed for the following reason: %s",
+             reason);
+    exec_refuse(c, q, kv_slice_cstr(text));
     return false;
 }
 
@@ -576,7 +586,9 @@ static void exec_run(struct kv_client *c, struct exec_keys *all, enum kv_hold ho
     w->call.hold_all = true;
     for (uint32_t i = 0; i < tx->queue_len; i++) {
         struct kv_queued *q = &tx->queue[i];
-        if (KV_UNLIKELY(c->flags & KV_CLIENT_RESTRICTED) && !exec_permits(c, q))
+        if (KV_UNLIKELY((c->flags & (KV_CLIENT_AUTHENTICATED | KV_CLIENT_RESTRICTED)) !=
+                        KV_CLIENT_AUTHENTICATED) &&
+            !exec_permits(c, q))
             continue;
         kv_execute(c, q->cmd, q->argv, q->argc, all[i].keys, all[i].count, KV_CALL_IN_EXEC);
     }

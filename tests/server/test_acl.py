@@ -625,6 +625,19 @@ def test_a_transaction_that_changes_its_own_user(login, raw):
     assert replies[2].code == b"NOPERM"
 
 
+@pytest.mark.kvik_only  # the reference runs the rest with the default user's rights
+def test_a_transaction_that_loses_its_user(login, raw):
+    conn = login("+@all", "~*")
+    for line in ("MULTI", "SET a 1", "ACL DELUSER u", "SET a 2", "ACL SETUSER u on nopass +@all",
+                 "AUTH default x", "SET a 3"):
+        conn.cmd(*line.split())
+    no = Error(b"NOAUTH Authentication required.")
+    assert conn.cmd("EXEC") == [b"OK", 1, no, no, b"OK", b"OK"]
+    assert is_closed(conn)
+    assert raw.cmd("GET", "a") == b"3"
+    assert raw.cmd("ACL", "USERS") == [b"default"]
+
+
 # --- changes and connections ---
 
 def test_deleting_a_user_closes_its_connections(login, raw, connect):

@@ -1,5 +1,6 @@
-/* engine/acl.c: what replacing all users does to the clients that refer to them. Rules and what they
- * permit are tested with the whole table (tests/unit/cmd/test_acl.c, tests/server/test_acl.py). */
+/* engine/acl.c: what replacing all users does to the clients that refer to them. Rules and what
+ * they permit are tested with the whole table (tests/unit/cmd/test_acl.c,
+ * tests/server/test_acl.py). */
 #include "engine/acl.h"
 #include "fixture.h"
 
