@@ -193,6 +193,7 @@ static void end_client(struct kv_client *c, const struct change *change)
 {
     c->flags &= ~(uint32_t)(KV_CLIENT_AUTHENTICATED | KV_CLIENT_OPENED);
     set_user(c, c->worker->engine->acl.default_user);
+    kv_blocking_end(c);
     if (c == change->by)
         c->flags |= KV_CLIENT_CLOSE_AFTER;
     else
@@ -241,17 +242,23 @@ static bool may_keep_subscriptions(const struct kv_client *c)
     return !check.denied;
 }
 
+/* What goes on has to be permitted by the user's rules of now: subscriptions, a blocked command. */
+static void apply_rules(struct kv_client *c, const struct change *change, struct kv_user *u)
+{
+    set_user(c, u);
+    if (may_keep_subscriptions(c))
+        kv_blocking_recheck(c);
+    else
+        end_client(c, change);
+}
+
 static void on_new_rules(struct kv_client *c, void *arg)
 {
     const struct change *change = arg;
-    struct kv_engine *e = c->worker->engine;
-    if (change->user == e->acl.default_user)
+    if (change->user == c->worker->engine->acl.default_user)
         apply_open(c, change->open);
-    if (c->user != change->user)
-        return;
-    set_user(c, c->user);
-    if (!may_keep_subscriptions(c))
-        end_client(c, change);
+    if (c->user == change->user)
+        apply_rules(c, change, c->user);
 }
 
 static bool is_open(const struct kv_user *u)
@@ -304,13 +311,10 @@ static void on_replaced(struct kv_client *c, void *arg)
     struct kv_user *old = c->user;
     struct kv_user *next = find(change->next, old->name);
     apply_open(c, change->open); /* before: who is ended stays nobody */
-    if (old == next || (next != NULL && kv_acl_rules_equal(old->rules, next->rules))) {
-        set_user(c, next);
-        if (!may_keep_subscriptions(c))
-            end_client(c, change);
-    } else {
+    if (old == next || (next != NULL && kv_acl_rules_equal(old->rules, next->rules)))
+        apply_rules(c, change, next);
+    else
         end_client(c, change);
-    }
 }
 
 /* Rules of a default user that nobody has said anything about; NULL: no memory. */

@@ -159,9 +159,9 @@ uint32_t kv_acl_user_count(const struct kv_engine *e);
 struct kv_user *kv_acl_user(const struct kv_engine *e, uint32_t index); /* sorted by name */
 
 /* Makes a user, or gives new rules to one, and takes them over (*rules becomes NULL). Connections
- * with subscriptions that it may not have any more are closed. KV_ERR_NOMEM: nothing changed; not
- * for a user that exists. [KV_MODE_STOP] `by` is who asks, whose own connection is closed behind
- * its reply; or NULL. */
+ * with subscriptions that it may not have any more are closed; what it may not run any more does
+ * not go on waiting for keys. KV_ERR_NOMEM: nothing changed; not for a user that exists.
+ * [KV_MODE_STOP] `by` is who asks, whose own connection is closed behind its reply; or NULL. */
 enum kv_err kv_acl_set_user_take(struct kv_engine *e, struct kv_slice name,
                                  struct kv_acl_rules **rules, struct kv_client *by) KV_MUST_CHECK;
 
@@ -225,7 +225,7 @@ enum kv_acl_verdict kv_acl_check_rules(const struct kv_engine *e, const struct k
 
 /* The same for a client, who is told by the caller; a denial is counted and logged. For commands of
  * scripts: context KV_ACL_SCRIPT, `c` the client whose script it is. Nothing to check is
- * KV_ACL_ALLOWED. */
+ * KV_ACL_ALLOWED. The client's worker, or KV_MODE_STOP. */
 enum kv_acl_verdict kv_acl_check_call(struct kv_client *c, const struct kv_command *cmd,
                                       const struct kv_slice *argv, int argc,
                                       enum kv_acl_context context) KV_MUST_CHECK;

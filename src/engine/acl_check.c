@@ -180,8 +180,9 @@ enum kv_acl_verdict kv_acl_check_call(struct kv_client *c, const struct kv_comma
     int arg;
     if (!kv_acl_restricts(c))
         return KV_ACL_ALLOWED;
+    /* The client may be another worker's, when users change: the memory is that of who runs. */
     enum kv_acl_verdict verdict = kv_acl_check_rules(c->worker->engine, c->user->rules, cmd, argv,
-                                                     argc, &c->worker->arena, &arg);
+                                                     argc, &kv_this_worker->arena, &arg);
     switch (verdict) {
     case KV_ACL_ALLOWED:
     case KV_ACL_NOT_CHECKED:

@@ -41,6 +41,7 @@ struct kv_waiter {
     atomic_bool told;     /* and that message has not arrived yet */
     uint8_t resp;
     uint8_t type;   /* enum kv_type that it wants */
+    uint8_t denied; /* enum kv_acl_verdict: its user may not run it any more */
     bool muted;     /* CLIENT REPLY OFF or SKIP: the reply is dropped */
     bool unblocked; /* CLIENT UNBLOCK with ERROR */
     uint32_t db;
@@ -553,14 +554,24 @@ static void unblock(struct kv_worker *w, struct kv_client *c)
     kv_client_limit_touch(c);
 }
 
+static void reply_error(struct kv_client *c, struct kv_slice text)
+{
+    kv_call_count_error(c->worker, text);
+    kv_reply_error_raw(&c->out, text);
+}
+
 /* A cancelled wait: the reply of its end. */
 static void end_wait(struct kv_worker *w, struct kv_waiter *wt)
 {
     struct kv_client *c = wt->client;
-    if (wt->unblocked && !wt->muted) {
-        struct kv_slice text = KV_SLICE("UNBLOCKED client unblocked via CLIENT UNBLOCK");
-        kv_call_count_error(w, text);
-        kv_reply_error_raw(&c->out, text);
+    char text[KV_ACL_REPLY_MAX];
+    if (wt->denied != KV_ACL_ALLOWED)
+        kv_stat_add(&w->command_stats[wt->cmd->id].rejected, 1);
+    if (!wt->muted && wt->denied != KV_ACL_ALLOWED) {
+        kv_acl_denial_text((enum kv_acl_verdict)wt->denied, c, wt->cmd, text);
+        reply_error(c, kv_slice_cstr(text));
+    } else if (!wt->muted && wt->unblocked) {
+        reply_error(c, KV_SLICE("UNBLOCKED client unblocked via CLIENT UNBLOCK"));
     } else if (!wt->muted) {
         kv_reply_null_array(&c->out);
     }
@@ -581,16 +592,39 @@ void kv_blocking_leave(struct kv_client *c)
         leave(w, wt);
 }
 
-bool kv_client_unblock(struct kv_client *c, bool with_error)
+/* Whoever stands alone ends the wait, whose worker replies and tidies up. */
+static bool end_from_outside(struct kv_client *c, bool with_error, enum kv_acl_verdict denied)
 {
     struct kv_waiter *wt = c->waiter;
-    if (kv_commit_waits(c))
-        return kv_commit_unblock(c, with_error);
     if (wt == NULL || !change_state(wt, WAITING, CANCELLED))
         return false;
     wt->unblocked = with_error;
+    wt->denied = (uint8_t)denied;
     kv_inbox_post(c->worker, KV_MSG_UNBLOCKED, 0, 0, wt);
     return true;
+}
+
+bool kv_client_unblock(struct kv_client *c, bool with_error)
+{
+    if (kv_commit_waits(c))
+        return kv_commit_unblock(c, with_error);
+    return end_from_outside(c, with_error, KV_ACL_ALLOWED);
+}
+
+void kv_blocking_end(struct kv_client *c)
+{
+    (void)end_from_outside(c, false, KV_ACL_ALLOWED);
+}
+
+void kv_blocking_recheck(struct kv_client *c)
+{
+    const struct kv_waiter *wt = c->waiter;
+    if (wt == NULL || atomic_load(&wt->state) != WAITING)
+        return;
+    enum kv_acl_verdict verdict =
+        kv_acl_check_call(c, wt->cmd, wt->argv, wt->argc, KV_ACL_TOPLEVEL);
+    if (verdict != KV_ACL_ALLOWED)
+        (void)end_from_outside(c, false, verdict);
 }
 
 /* --- messages and rounds --- */
@@ -615,7 +649,8 @@ void kv_blocking_on_served(struct kv_worker *w, void *served)
     kv_mem_free(s, sizeof(*s), KV_MEM_CLIENT);
 }
 
-/* Somebody else has cancelled it: CLIENT UNBLOCK, or who claimed it in vain when it was to end. */
+/* Somebody else has cancelled it: CLIENT UNBLOCK, a change of users, or who claimed it in vain when
+ * it was to end. */
 void kv_blocking_on_unblocked(struct kv_worker *w, void *waiter)
 {
     struct kv_waiter *wt = waiter;

@@ -20,8 +20,9 @@
  * (retry): its worker takes the gate and serves its keys alone. Meanwhile nobody behind it in the
  * queue is served.
  *
- * State. WAITING becomes CLAIMED by whoever serves or CANCELLED by its worker (timeout, CLIENT
- * UNBLOCK, the client vanished), by compare-and-swap; whoever loses lets the other's outcome stand.
+ * State. WAITING becomes CLAIMED by whoever serves or CANCELLED by its worker (timeout, the client
+ * vanished) or by who stands alone (CLIENT UNBLOCK, a change of users), by compare-and-swap;
+ * whoever loses lets the other's outcome stand.
  * A claim in vain becomes WAITING again, or CANCELLED if its worker has wanted that meanwhile.
  * Only its worker frees it, after it has taken all its places out of their queues, which needs the
  * shards' locks one at a time: what is busy is tried again each round.
@@ -91,6 +92,14 @@ void kv_blocking_round(struct kv_worker *w);
 
 /* When the next wait is over, monotonic ms; INT64_MAX: never. 0: places are to be taken out. */
 int64_t kv_blocking_next_ms(const struct kv_worker *w);
+
+/* Users have changed [KV_MODE_STOP]: a wait whose command the client's user may not run any more
+ * ends with that denial, which is logged. */
+void kv_blocking_recheck(struct kv_client *c);
+
+/* Ends the wait of a client that is going to be closed, so that nobody serves it until then.
+ * [KV_MODE_STOP] */
+void kv_blocking_end(struct kv_client *c);
 
 /* The client vanishes while it waits. */
 void kv_blocking_leave(struct kv_client *c);

@@ -686,14 +686,48 @@ def test_lost_channels_close_subscribers(raw, connect):
     assert idle.cmd("PING") == b"PONG"
 
 
-def test_blocked_commands_go_on(login, raw, reference):
+def block(raw, conn, *words):
+    """Sends a command that blocks; it has when this returns."""
+    conn.send_cmd(*words)
+    line = b" cmd=%s " % words[0].lower().encode()
+    wait_until(lambda: any(line in x and b" flags=b " in x
+                           for x in raw.cmd("CLIENT", "LIST").splitlines()))
+
+
+@pytest.mark.kvik_only  # the reference looks at the rules before it blocks, and never again
+def test_blocked_commands_end_with_their_right(login, raw):
     conn = login("+@all", "~*")
-    conn.send_cmd("BLPOP", "l", "0")
-    wait_until(lambda: b"cmd=blpop" in raw.cmd("CLIENT", "LIST"))
-    raw.cmd("ACL", "SETUSER", "u", "-blpop")
+    block(raw, conn, "BLPOP", "l", "0")
+    raw.cmd("ACL", "SETUSER", "u", "+get", "-set", "&x")
     assert raw.cmd("RPUSH", "l", "v") == 1
     assert conn.read() == [b"l", b"v"]
-    assert denied(conn.cmd("BLPOP", "l", "0"), "blpop", reference)
+    for words, rules, what, blamed in (
+            ("BLPOP l 0", "-blpop", "blpop", b"blpop"),
+            ("BLMOVE l to LEFT LEFT 0", "resetkeys ~l", NO_KEY, b"to"),
+            ("BLMPOP 0 2 k l LEFT", "resetkeys ~k", NO_KEY, b"l"),
+            ("BLPOP %s l 0" % " ".join("k%d" % i for i in range(50)), "resetkeys ~k*", NO_KEY, b"l")):
+        raw.cmd("ACL", "SETUSER", "u", "reset", "on", "+@all", "~*")
+        block(raw, conn, *words.split())
+        raw.cmd("ACL", "LOG", "RESET")
+        # Nothing comes between the change and what would serve.
+        for line in (["MULTI"], ["ACL", "SETUSER", "u", *rules.split()], ["RPUSH", "l", "v"]):
+            raw.cmd(*line)
+        assert raw.cmd("EXEC") == [b"OK", 1]
+        assert denied(conn.read(), what, False)
+        assert raw.cmd("LPOP", "l") == b"v"
+        assert [e[b"object"] for e in entries(raw)] == [blamed]
+        assert conn.cmd("CLIENT", "ID") > 0
+
+
+@pytest.mark.kvik_only  # the reference closes it later, and serves it until then
+def test_who_loses_his_user_is_not_served(login, raw):
+    conn = login("+@all", "~*")
+    block(raw, conn, "BLPOP", "l", "0")
+    for line in ("MULTI", "ACL DELUSER u", "RPUSH l v"):
+        raw.cmd(*line.split())
+    assert raw.cmd("EXEC") == [1, 1]
+    assert is_closed(conn)
+    assert raw.cmd("LPOP", "l") == b"v"
 
 
 def test_client_list_and_kill_by_user(login, raw):
