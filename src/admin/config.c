@@ -492,8 +492,10 @@ static void commit(struct kv_config *c, struct staged *staged, int count,
     kv_log_set_level((enum kv_log_level)o->loglevel);
     if (memory)
         warn_of_memory(o);
-    if (logs)
+    if (logs) {
         kv_engine_command_log_trim(c->engine);
+        kv_acl_log_trim(c->engine);
+    }
 }
 
 enum kv_err kv_config_set(struct kv_config *c, const struct kv_slice *pairs, int count, bool local,

@@ -184,19 +184,20 @@ void kv_acl_log_each(struct kv_engine *e, uint64_t max,
     kv_mutex_unlock(&l->mutex);
 }
 
-uint64_t kv_acl_log_length(struct kv_engine *e)
+static void trim_locked(struct kv_engine *e, uint64_t max_len)
 {
     struct kv_acl_log *l = &e->acl.log;
     kv_mutex_lock(&l->mutex);
-    uint64_t len = l->len;
+    trim(l, max_len);
     kv_mutex_unlock(&l->mutex);
-    return len;
 }
 
 void kv_acl_log_reset(struct kv_engine *e)
 {
-    struct kv_acl_log *l = &e->acl.log;
-    kv_mutex_lock(&l->mutex);
-    trim(l, 0);
-    kv_mutex_unlock(&l->mutex);
+    trim_locked(e, 0);
+}
+
+void kv_acl_log_trim(struct kv_engine *e)
+{
+    trim_locked(e, e->options.acllog_max_len);
 }

@@ -53,7 +53,7 @@ void kv_acl_log_add(struct kv_client *c, const struct kv_command *cmd, enum kv_a
  * Any worker. */
 void kv_acl_log_each(struct kv_engine *e, uint64_t max,
                      void (*visit)(const struct kv_acl_log_entry *entry, void *arg), void *arg);
-uint64_t kv_acl_log_length(struct kv_engine *e);
 void kv_acl_log_reset(struct kv_engine *e);
+void kv_acl_log_trim(struct kv_engine *e); /* after acllog-max-len changed */
 
 #endif

@@ -867,6 +867,18 @@ def test_log_is_bounded(login, raw):
     assert len(entries(raw)) == 10 and len(entries(raw, "100")) >= 20
 
 
+@pytest.mark.kvik_only  # the reference shortens it with the next denial, and not for 0
+def test_log_is_shortened_with_its_limit(login, raw):
+    conn = login("+@all", "~a")
+    for limit in ("5", "2", "0"):
+        for i in range(10):
+            conn.cmd("SET", "k%d" % i, "1")
+        assert raw.cmd("CONFIG", "SET", "acllog-max-len", limit) == b"OK"
+        assert len(entries(raw, "100")) == int(limit)
+    conn.cmd("SET", "k", "1")
+    assert entries(raw) == []
+
+
 @pytest.mark.kvik_only  # fields of 7.2 and later
 def test_log_has_ids_and_times(login, raw, connect):
     conn = login("+@all", "-get", "~a")
