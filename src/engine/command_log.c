@@ -6,6 +6,7 @@
  */
 #include "engine/command_log.h"
 #include "base/clock.h"
+#include "engine/secret.h"
 #include "engine/worker.h"
 #include <stdio.h>
 
@@ -68,26 +69,6 @@ static struct kv_slice copy_argument(char **to, struct kv_slice arg)
     return s;
 }
 
-/* Whether an argument is a password, or may hold one. */
-static bool is_secret(const struct kv_command *cmd, const struct kv_slice *argv, int arg)
-{
-    static const char *const directives[] = {"requirepass", "masterauth", "masteruser",
-                                             "tls-key-file-pass", "tls-client-key-file-pass"};
-    if (strcmp(cmd->full_name, "auth") == 0)
-        return arg >= 1;
-    if (strcmp(cmd->full_name, "acl|setuser") == 0)
-        return arg >= 2;
-    if (strcmp(cmd->full_name, "hello") == 0)
-        return (arg >= 3 && kv_slice_is(argv[arg - 1], "auth")) ||
-               (arg >= 4 && kv_slice_is(argv[arg - 2], "auth"));
-    if (strcmp(cmd->full_name, "config|set") != 0 || arg < 3 || arg % 2 == 0)
-        return false;
-    for (size_t i = 0; i < KV_ARRAY_LEN(directives); i++)
-        if (kv_slice_is(argv[arg - 1], directives[i]))
-            return true;
-    return false;
-}
-
 void kv_command_log_add(struct kv_command_log *l, const struct kv_client *c,
                         const struct kv_command *cmd, const struct kv_slice *argv, int argc,
                         uint64_t value, uint64_t max_len)
@@ -104,13 +85,15 @@ void kv_command_log_add(struct kv_command_log *l, const struct kv_client *c,
         .time_s = kv_clock_wall_ms() / 1000, .value = value, .argc = kept, .argv = n->argv};
     n->entry.peer = copy_text(&to, c->peer, peer_len);
     n->entry.name = copy_text(&to, c->name, name_len);
+    struct kv_secrets secrets = kv_secrets_begin(cmd, argv);
     for (int i = 0; i < kept; i++) {
+        bool hidden = kv_secrets_next(&secrets);
         if (i == KV_COMMAND_LOG_ARGS_MAX - 1 && argc > KV_COMMAND_LOG_ARGS_MAX) {
             int len =
                 snprintf(to, 64, "... (%d more arguments)", argc - KV_COMMAND_LOG_ARGS_MAX + 1);
             n->argv[i] = kv_slice(to, (size_t)len);
             to += len;
-        } else if (is_secret(cmd, argv, i)) {
+        } else if (hidden) {
             n->argv[i] = KV_SLICE("(redacted)");
         } else {
             n->argv[i] = copy_argument(&to, argv[i]);

@@ -3,14 +3,15 @@
  * A line's length is measured before it is written, word by word, with one function that does both:
  * words may be as large as a client's input.
  *
- * What must not be seen by a monitor: the words of AUTH, and those behind AUTH in HELLO and
- * MIGRATE. Commands with the flag `admin` are left out whole (CONFIG, ACL SETUSER and their like).
+ * Passwords must not be seen by a monitor (secret.h). Commands with the flag `admin` are left out
+ * whole (CONFIG, ACL SETUSER and their like).
  *
  * Rejected: one list of monitors under a lock: outputs belong to their workers.
  */
 #include "engine/monitor.h"
 #include "base/clock.h"
 #include "engine/delivery.h"
+#include "engine/secret.h"
 #include "engine/worker.h"
 #include <stdio.h>
 
@@ -89,27 +90,14 @@ static size_t put_word(char *to, struct kv_slice word)
     return len;
 }
 
-/* How many words behind argument `at` are secret. */
-static int secrets_behind(const struct kv_command *cmd, const struct kv_slice *argv, int at)
-{
-    if (kv_slice_is(kv_slice_cstr(cmd->name), "auth"))
-        return at == 0 ? 2 : 0;
-    if (kv_slice_is(kv_slice_cstr(cmd->name), "hello"))
-        return at > 0 && kv_slice_is(argv[at], "auth") ? 2 : 0;
-    if (!kv_slice_is(kv_slice_cstr(cmd->name), "migrate") || at < 6)
-        return 0;
-    return kv_slice_is(argv[at], "auth") ? 1 : kv_slice_is(argv[at], "auth2") ? 2 : 0;
-}
-
 static size_t put_words(char *to, const struct kv_command *cmd, const struct kv_slice *argv,
                         int argc)
 {
     size_t len = 0;
-    int secret = 0;
+    struct kv_secrets secrets = kv_secrets_begin(cmd, argv);
     for (int i = 0; i < argc; i++) {
-        bool hidden = secret > 0;
+        bool hidden = kv_secrets_next(&secrets);
         len += put_word(to != NULL ? to + len : NULL, hidden ? KV_SLICE("(redacted)") : argv[i]);
-        secret = hidden ? secret - 1 : secrets_behind(cmd, argv, i);
     }
     return len;
 }

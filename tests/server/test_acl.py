@@ -941,6 +941,21 @@ def test_passwords_are_not_in_the_slow_log(raw, connect):
         assert line in shown_lines
 
 
+@pytest.mark.kvik_only  # the reference shows those of lines that it refuses
+def test_only_passwords_are_left_out_of_the_slow_log(raw, connect):
+    migrate = "MIGRATE 127.0.0.1 1 "
+    raw.cmd("CONFIG", "SET", "slowlog-log-slower-than", "0")
+    conn = connect()
+    for line in ("HELLO 2 SETNAME auth AUTH * *", "HELLO 2 AUTH * * SETNAME auth",
+                 "HELLO 2 nonsense AUTH * *", migrate + "k 0 10 COPY AUTH * REPLACE",
+                 migrate + "k 0 10 AUTH2 * *", migrate + "auth auth2 10 AUTH * KEYS auth k"):
+        raw.cmd("SLOWLOG", "RESET")
+        conn.cmd(*line.replace("*", "auth").split())
+        shown_lines = [b" ".join(entry[3]).decode() for entry in raw.cmd("SLOWLOG", "GET")]
+        assert line.replace("*", "(redacted)") in shown_lines
+    raw.cmd("CONFIG", "SET", "slowlog-log-slower-than", "-1")
+
+
 # --- acl-pubsub-default ---
 
 def test_acl_pubsub_default(raw):

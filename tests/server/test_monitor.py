@@ -78,10 +78,16 @@ def test_passwords_are_not(raw, monitor):
     raw.cmd("AUTH", "user", "secret")
     raw.cmd("HELLO", "2", "AUTH", "default", "secret", "SETNAME", "me")
     raw.cmd("HELLO", "2")
+    raw.cmd("HELLO", "2", "SETNAME", "auth", "AUTH", "default", "secret")
+    raw.cmd("MIGRATE", "127.0.0.1", "1", "", "0", "10", "AUTH", "secret", "KEYS", "auth", "k")
+    raw.cmd("MIGRATE", "127.0.0.1", "1", "", "0", "10", "AUTH2", "auth", "secret", "COPY")
     raw.cmd("CONFIG", "SET", "requirepass", "")
     assert shown(monitor, raw) == [
         b'"AUTH" "(redacted)"', b'"AUTH" "(redacted)" "(redacted)"',
-        b'"HELLO" "2" "AUTH" "(redacted)" "(redacted)" "SETNAME" "me"', b'"HELLO" "2"']
+        b'"HELLO" "2" "AUTH" "(redacted)" "(redacted)" "SETNAME" "me"', b'"HELLO" "2"',
+        b'"HELLO" "2" "SETNAME" "auth" "AUTH" "(redacted)" "(redacted)"',
+        b'"MIGRATE" "127.0.0.1" "1" "" "0" "10" "AUTH" "(redacted)" "KEYS" "auth" "k"',
+        b'"MIGRATE" "127.0.0.1" "1" "" "0" "10" "AUTH2" "(redacted)" "(redacted)" "COPY"']
 
 
 def test_a_transaction_is_shown_as_it_runs(raw, monitor):
