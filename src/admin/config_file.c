@@ -80,7 +80,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static struct kv_slice trim(struct kv_slice s)
+struct kv_slice kv_config_trim(struct kv_slice s)
 {
     while (s.len > 0 && is_blank(s.ptr[0]))
         s = kv_slice(s.ptr + 1, s.len - 1);
@@ -221,7 +221,7 @@ static enum kv_err load_value(struct reader *r, struct kv_slice name, const stru
 
 static enum kv_err load_line(struct reader *r, struct kv_slice raw)
 {
-    r->line = trim(raw);
+    r->line = kv_config_trim(raw);
     if (r->line.len == 0 || r->line.ptr[0] == '#')
         return KV_OK;
     if (r->line.len > LINE_MAX_BYTES) {

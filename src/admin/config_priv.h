@@ -39,6 +39,9 @@ void kv_config_message(struct kv_text *message, bool arguments, const char *sour
 /* Next line of `rest` without its end; false at the end of the text. */
 bool kv_config_next_line(struct kv_slice *rest, struct kv_slice *line);
 
+/* Without the blanks before and behind it; the ends of lines are some, too. */
+struct kv_slice kv_config_trim(struct kv_slice s);
+
 /* Replaces a value and takes over the new one's memory. */
 void kv_config_take_value(struct kv_config *c, uint32_t index, struct kv_config_value *value);
 

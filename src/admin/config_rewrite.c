@@ -158,15 +158,6 @@ static void write_user(struct rewriter *w, uint32_t index)
     w->users[index] = true;
 }
 
-/* Number of the engine's user with this name, or kv_acl_user_count. */
-static uint32_t user_number(const struct kv_engine *e, struct kv_slice name)
-{
-    uint32_t i = 0;
-    while (i < kv_acl_user_count(e) && !kv_slice_equal(kv_acl_user(e, i)->name, name))
-        i++;
-    return i;
-}
-
 static bool gives_rules(const struct kv_engine *e, const struct kv_slice *words, int count,
                         const struct kv_acl_rules *wanted)
 {
@@ -182,7 +173,7 @@ static bool gives_rules(const struct kv_engine *e, const struct kv_slice *words,
 static void rewrite_user(struct rewriter *w, struct kv_slice line, const struct kv_words *words)
 {
     const struct kv_engine *e = w->config->engine;
-    uint32_t i = user_number(e, words->items[1]);
+    uint32_t i = kv_acl_user_index(e, words->items[1]);
     if (i == kv_acl_user_count(e) || w->users[i])
         return;
     if (gives_rules(e, words->items + 2, words->count - 2, kv_acl_user(e, i)->rules)) {
@@ -227,7 +218,7 @@ static void mark_included(struct rewriter *w, const struct kv_config *scratch)
         if (strcmp(o->text, kv_config_file_path(w->config)) == 0 ||
             kv_words_split(&arena, kv_slice_cstr(o->line), &words) != KV_OK || words.count < 2)
             continue;
-        uint32_t user = user_number(e, words.items[1]);
+        uint32_t user = kv_acl_user_index(e, words.items[1]);
         if (user < kv_acl_user_count(e))
             w->users[user] = true;
         if (user == kv_acl_user_count(e) ||

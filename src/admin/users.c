@@ -132,15 +132,6 @@ struct file_reader {
     struct kv_arena arena; /* of one line */
 };
 
-static struct kv_slice trim(struct kv_slice s)
-{
-    while (s.len > 0 && memchr(" \t\r\n", s.ptr[0], 4) != NULL)
-        s = kv_slice(s.ptr + 1, s.len - 1);
-    while (s.len > 0 && memchr(" \t\r\n", s.ptr[s.len - 1], 4) != NULL)
-        s.len--;
-    return s;
-}
-
 /* Words between single spaces; two spaces have an empty word between them. */
 static enum kv_err split_line(struct file_reader *r, struct kv_slice line, struct kv_words *out)
 {
@@ -169,7 +160,7 @@ static void complain(struct file_reader *r, const char *text, struct kv_slice wo
     kv_text_printf(r->errors, "%s. ", more);
 }
 
-/* Applies the words; *mistakes counts what is wrong. KV_ERR_NOMEM or KV_OK. */
+/* Applies the words and tells what is wrong in them. KV_ERR_NOMEM or KV_OK. */
 static enum kv_err apply_words(struct file_reader *r, struct kv_acl_draft *d,
                                const struct kv_slice *words, int count)
 {
@@ -228,7 +219,7 @@ static enum kv_err read_user(struct file_reader *r, const struct kv_words *words
 static enum kv_err read_line(struct file_reader *r, struct kv_slice line)
 {
     struct kv_words words;
-    line = trim(line);
+    line = kv_config_trim(line);
     if (line.len == 0)
         return KV_OK;
     enum kv_err err = split_line(r, line, &words);

@@ -107,6 +107,13 @@ struct kv_user *kv_acl_find(const struct kv_engine *e, struct kv_slice name)
     return find(&e->acl.set, name);
 }
 
+uint32_t kv_acl_user_index(const struct kv_engine *e, struct kv_slice name)
+{
+    bool found;
+    uint32_t at = place_of(&e->acl.set, name, &found);
+    return found ? at : e->acl.set.count;
+}
+
 struct kv_user *kv_acl_default_user(const struct kv_engine *e)
 {
     return e->acl.default_user;

@@ -157,6 +157,8 @@ struct kv_user *kv_acl_find(const struct kv_engine *e, struct kv_slice name);
 struct kv_user *kv_acl_default_user(const struct kv_engine *e);
 uint32_t kv_acl_user_count(const struct kv_engine *e);
 struct kv_user *kv_acl_user(const struct kv_engine *e, uint32_t index); /* sorted by name */
+/* Index of the user with this name; kv_acl_user_count: there is none. */
+uint32_t kv_acl_user_index(const struct kv_engine *e, struct kv_slice name);
 
 /* Makes a user, or gives new rules to one, and takes them over (*rules becomes NULL). Connections
  * with subscriptions that it may not have any more are closed; what it may not run any more does
