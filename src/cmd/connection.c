@@ -5,8 +5,10 @@
  * connection that is not authenticated; only HELLO checks by itself, because it is allowed before
  * but must not tell anything.
  *
- * HELLO reads all its options before it does anything, so a wrong one changes nothing. The protocol
- * version is switched last, so every error is written in the version that was spoken before.
+ * HELLO reads all its options before it does anything, so a wrong one changes nothing, but for a
+ * wrong name behind AUTH: that is told after the password was right, and the client is that user
+ * then. The protocol version is switched last, so every error is written in the version that was
+ * spoken before.
  *
  * Threads: all of it belongs to the connection's worker.
  */

@@ -8,7 +8,8 @@
  *
  * A batch gives its locks back after 50 us; what has not run then is planned again. When not all
  * locks are free within 5 us, nothing has happened and the caller runs one command at a time.
- * Permissions, database and existence are decided at execution: planning only reads names and keys.
+ * Planning only reads names and keys. What a restricted user may not do ends the batch before locks
+ * are taken; database and existence are decided at execution.
  */
 #include "base/clock.h"
 #include "engine/worker.h"
