@@ -103,7 +103,21 @@ static void run_line(struct kv_slice line)
     kv_arena_release(&arena);
 }
 
-/* Words are applied until one is wrong; a wrong one changes nothing. */
+/* The draft is as it was before a word that is wrong. */
+static bool apply_word(struct kv_acl_draft *d, struct kv_slice word)
+{
+    struct kv_acl_rules *before = kv_acl_draft_pack(d);
+    enum kv_acl_mistake mistake = kv_acl_draft_apply(d, word);
+    if (mistake != KV_ACL_FINE && mistake != KV_ACL_NO_MEMORY && before != NULL) {
+        struct kv_acl_rules *after = kv_acl_draft_pack(d);
+        KV_ASSERT(after == NULL || kv_acl_rules_equal(before, after));
+        kv_acl_rules_release(after);
+    }
+    kv_acl_rules_release(before);
+    return mistake != KV_ACL_NO_MEMORY;
+}
+
+/* Words are applied whatever is wrong with those before. */
 static void run_words(struct kv_slice text, uint8_t fail)
 {
     struct kv_arena arena;
@@ -115,7 +129,7 @@ static void run_words(struct kv_slice text, uint8_t fail)
     for (size_t begin = 0, i = 0; fine && i <= text.len; i++) {
         if (i < text.len && text.ptr[i] != '\0')
             continue;
-        fine = kv_acl_draft_apply(&d, kv_slice(text.ptr + begin, i - begin)) != KV_ACL_NO_MEMORY;
+        fine = apply_word(&d, kv_slice(text.ptr + begin, i - begin));
         begin = i + 1;
     }
     struct kv_acl_rules *r = fine ? kv_acl_draft_pack(&d) : NULL;

@@ -747,10 +747,12 @@ def test_client_list_of_a_user(login, raw):
 
 
 def test_rules_change_under_load(raw, connect):
-    """Whatever happens meanwhile, a command is answered by the rules before or after a change."""
+    """Whatever happens meanwhile, a command is answered by the rules before or after a change;
+    after it, by the new ones."""
     raw.cmd("ACL", "SETUSER", "u", "on", "nopass", "+@all", "~*")
     stop = threading.Event()
     problems = []
+    seen = {"OK": 0, "NOPERM": 0}
 
     def work(conn):
         conn.cmd("AUTH", "u", "x")
@@ -760,22 +762,93 @@ def test_rules_change_under_load(raw, connect):
                     conn.send_cmd("SET", "k%d" % i, "v")
                 for i in range(20):
                     reply = conn.read()
-                    if reply != b"OK" and getattr(reply, "code", None) != b"NOPERM":
+                    if reply == b"OK":
+                        seen["OK"] += 1
+                    elif getattr(reply, "code", None) == b"NOPERM":
+                        seen["NOPERM"] += 1
+                    else:
                         problems.append(reply)
         except Exception as problem:
             problems.append(problem)
 
     threads = [threading.Thread(target=work, args=(connect(),)) for _ in range(4)]
+    idle = connect()
+    idle.cmd("AUTH", "u", "x")
     for thread in threads:
         thread.start()
-    for i in range(60):
-        assert raw.cmd("ACL", "SETUSER", "u", *[["-set"], ["+set"], ["resetkeys", "~k1*"],
-                                                ["allkeys"]][i % 4]) == b"OK"
-        assert raw.cmd("ACL", "SETUSER", "other%d" % (i % 3), "on", "~x%d" % i) == b"OK"
+    deadline = time.monotonic() + 30 * TIME_SCALE
+    changes = 0
+    while changes < 60 or 0 in seen.values():
+        assert time.monotonic() < deadline and problems == [], (problems, seen)
+        words, permitted = [(["-set"], False), (["+set"], True), (["resetkeys", "~k1*"], False),
+                            (["allkeys"], True)][changes % 4]
+        assert raw.cmd("ACL", "SETUSER", "u", *words) == b"OK"
+        reply = idle.cmd("SET", "k2", "v")
+        assert reply == b"OK" if permitted else reply.code == b"NOPERM", (words, reply)
+        assert raw.cmd("ACL", "SETUSER", "other%d" % (changes % 3), "on", "~x%d" % changes) == b"OK"
+        changes += 1
     stop.set()
     for thread in threads:
         thread.join(30 * TIME_SCALE)
     assert problems == []
+
+
+@pytest.mark.kvik_only  # the reference has one thread
+def test_users_go_under_load(tmp_path, start_server):
+    """Connections of all threads lose their user again and again, by DELUSER and by LOAD, in the
+    middle of what they do; each is answered right until it is closed, and none is left."""
+    rules = "on nopass +@all ~*"
+    path = users_file(tmp_path, "user default on nopass ~* &* +@all\nuser u off\n")
+    server = start_server("--aclfile", str(path), threads=4)
+    stop = threading.Event()
+    problems = []
+    rounds, ends = [0] * 6, [0] * 6
+
+    def session(conn, number):
+        reply = conn.cmd("AUTH", "u", "x")
+        if reply != b"OK":
+            assert reply == Error(WRONGPASS.encode()), reply
+            return
+        while True:
+            for i in range(20):
+                conn.send_cmd("SET", "k%d" % i, "v")
+            conn.send_cmd("MULTI")
+            conn.send_cmd("INCR", "n")
+            conn.send_cmd("EXEC")
+            conn.send_cmd("BLPOP", "l%d" % number, "0.001" if number % 2 else "0")
+            want = [b"OK"] * 21 + [b"QUEUED"]
+            assert [conn.read() for _ in want] == want
+            assert isinstance(conn.read()[0], int)
+            rounds[number] += 1
+            assert conn.read() is None
+
+    def work(number):
+        while not stop.is_set() and problems == []:
+            try:
+                with server.raw() as conn:
+                    session(conn, number)
+            except (Closed, ConnectionError):
+                ends[number] += 1
+            except Exception as problem:
+                problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(ends))]
+    for thread in threads:
+        thread.start()
+    with server.raw() as admin:
+        for i in range(40):
+            before = list(rounds)
+            assert admin.cmd("ACL", "SETUSER", "u", *rules.split()) == b"OK"
+            wait_until(lambda: problems or all(new > old for new, old in zip(rounds, before)))
+            if i % 2 == 0:
+                assert admin.cmd("ACL", "DELUSER", "u") == 1
+            else:
+                assert admin.cmd("ACL", "LOAD") == b"OK"  # whose user u is off
+        stop.set()
+        for thread in threads:
+            thread.join(30 * TIME_SCALE)
+        assert problems == [] and min(ends) >= 20
+        wait_until(lambda: len(admin.cmd("CLIENT", "LIST").splitlines()) == 1)
 
 
 # --- DRYRUN ---
