@@ -473,10 +473,12 @@ static void kill_visit(struct kv_client *c, void *arg)
     if ((c->flags & KV_CLIENT_CLOSE_NOW) || !filters_fit(w->set, c))
         return;
     /* The caller's own connection lives until its reply is sent. */
-    if (c == w->set->me)
+    if (c == w->set->me) {
         c->flags |= KV_CLIENT_CLOSE_AFTER;
-    else
+    } else {
+        kv_blocking_end(c); /* it shall take nothing that it cannot be given */
         kv_client_close_soon(c);
+    }
     w->killed++;
 }
 

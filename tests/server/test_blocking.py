@@ -358,6 +358,20 @@ def test_client_kill_ends_a_wait(raw, connect):
     wait_blocked(raw, 0)
 
 
+def test_who_is_killed_takes_nothing(raw, connect):
+    """What is pushed right behind the kill stays, on whatever worker the victim is."""
+    for i in range(40):
+        waiter = connect()
+        ident = waiter.cmd("CLIENT", "ID")
+        sends(waiter, raw, 1, "BLPOP", "l", "0")
+        raw.send_cmd("CLIENT", "KILL", "ID", ident)
+        raw.send_cmd("RPUSH", "l", i)
+        assert raw.read() == 1 and raw.read() == 1
+        wait_blocked(raw, 0)
+        assert raw.cmd("LRANGE", "l", 0, -1) == [b"%d" % i]
+        raw.cmd("DEL", "l")
+
+
 def test_shown_as_blocked(raw, connect):
     waiter = connect()
     ident = waiter.cmd("CLIENT", "ID")
