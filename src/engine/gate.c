@@ -236,16 +236,17 @@ void kv_gate_on_open(struct kv_worker *w)
         kv_worker_resume(w, c);
     }
     /* The resumed connections run within this round; their worker has had its phase then. */
-    w->gate_phase = true;
+    w->gate_phases++;
 }
 
-void kv_gate_phase_done(struct kv_worker *w)
+void kv_gate_phases_done(struct kv_worker *w, uint32_t phases)
 {
     struct kv_gate *g = &w->engine->gate;
-    w->gate_phase = false;
+    KV_ASSERT(w->gate_phases >= phases);
+    w->gate_phases -= phases;
     kv_mutex_lock(&g->mutex);
-    KV_ASSERT(g->phase_pending > 0);
-    g->phase_pending--;
+    KV_ASSERT(g->phase_pending >= phases);
+    g->phase_pending -= phases;
     struct kv_worker *next = start_next(g);
     kv_mutex_unlock(&g->mutex);
     if (next != NULL)

@@ -14,7 +14,9 @@
  *
  * Fairness: exclusive commands queue in order of arrival. When one ends, the workers with parked
  * plain commands get a phase in which no exclusive command may close the gate, until each of them
- * has resumed its list once. So neither side can starve the other.
+ * has resumed its list once. So neither side can starve the other. A script that makes itself alone
+ * meanwhile closes and opens the gate within a phase, so a worker may have several at once: each of
+ * its messages ends one.
  *
  * World stop: an exclusive command may also need all other workers at a loop boundary (it will
  * touch their clients or options). It holds the gate, raises `stop` and waits until each worker
@@ -42,7 +44,7 @@ struct kv_gate {
     struct kv_worker *owner_worker;
     bool owner_told;              /* a message for the owner to look again is underway */
     struct kv_waitlist exclusive; /* exclusive clients in order of arrival */
-    uint32_t phase_pending;       /* workers that have yet to resume their parked commands */
+    uint32_t phase_pending;       /* phases of workers that have yet to resume what they parked */
     struct kv_worker *upgrader;   /* holds shards and has made itself alone, or NULL */
 };
 
@@ -75,7 +77,8 @@ void kv_gate_cancel(struct kv_worker *w, struct kv_client *c);
 /* Message handlers of the worker. */
 void kv_gate_on_open(struct kv_worker *w);
 void kv_gate_on_recheck(struct kv_worker *w);
-void kv_gate_phase_done(struct kv_worker *w); /* after the round that resumed parked commands */
+/* After the round that resumed what was parked: so many phases of the worker have ended. */
+void kv_gate_phases_done(struct kv_worker *w, uint32_t phases);
 
 /* World stop by the holder of the gate; and the stop point of the other workers. */
 void kv_world_stop(struct kv_worker *w);

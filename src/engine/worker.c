@@ -344,7 +344,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
     close_queued(w);
-    if (w->resume_first != NULL || w->gate_phase || w->client_limit.more || w->load_more ||
+    if (w->resume_first != NULL || w->gate_phases > 0 || w->client_limit.more || w->load_more ||
         !kv_inbox_empty(&w->inbox) || kv_delivery_pending(w))
         timeout_ms = 0;
 
@@ -361,11 +361,11 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     kv_worker_drain(w);
     if (KV_UNLIKELY(w->paused.first != NULL))
         resume_paused(w);
-    bool phase = w->gate_phase;
+    uint32_t phases = w->gate_phases;
     if (KV_UNLIKELY(w->resume_first != NULL))
         run_resumed(w);
-    if (KV_UNLIKELY(phase))
-        kv_gate_phase_done(w);
+    if (KV_UNLIKELY(phases > 0))
+        kv_gate_phases_done(w, phases);
     kv_loop_run(w->loop);
     if (KV_UNLIKELY(kv_engine_loading(e)))
         kv_worker_load(w);

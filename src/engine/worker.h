@@ -102,11 +102,11 @@ struct kv_worker {
     /* own */
     struct kv_engine *engine KV_ALIGNED(KV_CACHE_LINE);
     uint32_t index;
-    bool gate_parked; /* under gate.mutex: gate_waiters is not empty */
-    bool gate_phase;  /* this round resumes what was parked at the gate */
-    bool draining;    /* inside the message handlers */
-    bool busy;        /* a client's input is being processed: no nested processing */
-    bool load_more;   /* loading has more work for it */
+    bool gate_parked;     /* under gate.mutex: gate_waiters is not empty */
+    uint32_t gate_phases; /* phases of the gate in which it resumes what was parked there */
+    bool draining;        /* inside the message handlers */
+    bool busy;            /* a client's input is being processed: no nested processing */
+    bool load_more;       /* loading has more work for it */
     struct kv_loop *loop;
     pthread_t thread;
     struct kv_lockset locks;

@@ -2,6 +2,8 @@
 """Scripts: what they may do and what they answer, as redis-server answers; that they are atomic on
 all cores; limits of time and memory; what they leave behind."""
 import hashlib
+import itertools
+import random
 import threading
 import time
 from pathlib import Path
@@ -278,6 +280,51 @@ def test_undeclared_keys_meet_exclusive_commands(raw, connect):
         thread.join()
     total = sum(int(raw.cmd("GET", key)) for key in raw.cmd("KEYS", "k*"))
     assert total == 3 * 40 * 20
+
+
+@pytest.mark.kvik_only
+@pytest.mark.timeout(120)
+def test_scripts_that_become_alone_beside_parked_commands(start_server):
+    """Pipelines that are parked at the gate, scripts of new texts that close and open it, and commands
+    that need it: the latter always come to their end."""
+    server = start_server(threads=2)
+    done = threading.Event()
+
+    def pipelines(seed):
+        r = random.Random(seed)
+        with server.raw(timeout=60) as conn:
+            while not done.is_set():
+                keys = [["k%d" % r.randrange(10**6) for _ in range(r.choice((1, 10)))] for _ in range(200)]
+                conn.send(b"".join(encode("MSET", *sum(([k, "v"] for k in some), [])) for some in keys))
+                for _ in keys:
+                    assert conn.read() == b"OK"
+
+    def scripts(seed):
+        r = random.Random(seed)
+        with server.raw(timeout=60) as conn:
+            for i in itertools.count():
+                if done.is_set():
+                    break
+                text = "return redis.call('set', 'u%d', 'x') -- %d %d" % (r.randrange(10**6), seed, i)
+                assert conn.cmd("EVAL", text, 0) == b"OK"
+
+    threads = [threading.Thread(target=pipelines, args=(i,)) for i in range(4)]
+    threads += [threading.Thread(target=scripts, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        with server.raw(timeout=20 * TIME_SCALE) as conn, server.raw(timeout=20 * TIME_SCALE) as other:
+            conns = (conn, other)
+            for one in conns:
+                one.send_cmd("DBSIZE")
+            for _ in range(800):
+                for one in conns:
+                    assert one.read() >= 0
+                    one.send_cmd("DBSIZE")
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.mark.kvik_only

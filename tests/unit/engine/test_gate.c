@@ -316,6 +316,32 @@ START_TEST(an_upgrade_survives_that_who_waited_vanishes)
 }
 END_TEST
 
+/* A script that upgrades within a phase begins another one when it ends: a worker that finds both
+ * messages in one round has had both. */
+START_TEST(an_upgrade_within_a_phase_begins_another)
+{
+    start(2);
+    struct kv_client *other = kv_client_create_virtual(w1);
+    struct kv_client *first = client_new(), *second = client_new(), *exclusive = client_new();
+    ck_assert(kv_gate_close(w1, other));
+    assert_reply(first, "set a 1", "");
+    kv_gate_open(w1);
+    ck_assert(kv_gate_enter(w1));
+    kv_gate_upgrade(w1);
+    assert_reply(second, "set b 1", "");
+    kv_gate_downgrade(w1);
+    kv_gate_leave(w1);
+    ck_assert_uint_eq(engine->gate.phase_pending, 2);
+    assert_reply(exclusive, "size", "");
+    for (int i = 0; i < 3; i++)
+        kv_worker_poll(w0, 0);
+    assert_answered(first, "+OK\r\n");
+    assert_answered(second, "+OK\r\n");
+    assert_answered(exclusive, ":2\r\n");
+    ck_assert_uint_eq(engine->gate.phase_pending, 0);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -335,5 +361,6 @@ int main(void)
     unit_add(&u, nobody_waits_for_ever);
     unit_add(&u, an_upgrade_comes_before_an_exclusive_command_that_waits);
     unit_add(&u, an_upgrade_survives_that_who_waited_vanishes);
+    unit_add(&u, an_upgrade_within_a_phase_begins_another);
     return unit_run(&u);
 }
