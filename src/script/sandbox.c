@@ -1,9 +1,11 @@
 /* What a script may see, and that it cannot change it for the next one.
  *
  * Scripts share one interpreter, so nothing that outlives a script may be written by it: the table
- * of globals, the libraries, the metatable of strings. Lua 5.1 knows no table that can only be
- * read. Here a script gets a guard in the place of each: an empty table whose metatable reads from
- * the true one and refuses to write. The functions that look past metatables (next, pairs, rawget
+ * of globals, the libraries, the metatable of strings. (What cjson and math.random can be set to
+ * stays for the next one, as in Redis: these are settings, not code.) Lua 5.1 knows no table that
+ * can only be read. Here a script gets a guard in the place of each: an empty table whose metatable
+ * reads from the true one and refuses to write. The functions that look past metatables (next,
+ * pairs, rawget
  * ...) know guards and look through them; those that write past them (rawset, table.insert ...)
  * refuse.
  *
@@ -449,6 +451,12 @@ static void guard_libraries(lua_State *l)
         kv_lua_guard(l, false);
         lua_setfield(l, LUA_GLOBALSINDEX, *name);
     }
+    /* The metatable of strings is shown through a guard, and so is what lies in it. */
+    lua_pushliteral(l, "");
+    lua_getmetatable(l, -1);
+    lua_getfield(l, LUA_GLOBALSINDEX, "string");
+    lua_setfield(l, -2, "__index");
+    lua_pop(l, 2);
 }
 
 /* From here on what is loaded sees the guard of the globals; _G is that guard. */
