@@ -351,6 +351,9 @@ bool kv_client_send(struct kv_client *c)
 {
     if (c->flags & (KV_CLIENT_VIRTUAL | KV_CLIENT_CLOSE_NOW))
         return !(c->flags & KV_CLIENT_CLOSE_NOW);
+    /* Its command is not over: marks in its output must stay, and whoever reads its input sends. */
+    if (KV_UNLIKELY(c == c->worker->framed))
+        return true;
     bool full;
     uint64_t limit = UINT64_MAX;
     if (KV_UNLIKELY(kv_commit_concerns(c))) {

@@ -19,8 +19,10 @@
  * belongs to the script's command is put aside for that time: the shared read buffer, requests that
  * were parsed ahead, the call, what is collected for the change stream, keys that have become
  * ready. Clients are not freed, only marked, since the round that runs the script may refer to
- * them. Rejected: to run the worker's round from here. Its loop, its lists and its periodic work
- * would have to be safe against that at any point; polling needs nothing of them.
+ * them. Of the script's own client nothing is sent or dropped, since its command refers to its
+ * words and to places in its output. Nothing is removed, be it due. Rejected: to run the worker's
+ * round from here. Its loop, its lists and its periodic work would have to be safe against that at
+ * any point; polling needs nothing of them.
  */
 #include "engine/script.h"
 #include "base/log.h"
@@ -366,7 +368,7 @@ void kv_script_on_busy(struct kv_worker *w)
 static void become_busy(struct kv_script *s)
 {
     struct kv_engine *e = s->outer.engine;
-    /* Messages to its client come behind its reply. */
+    /* Messages to its client come behind its reply, and nothing that it has is sent before. */
     if (s->outer.worker->framed == NULL)
         kv_delivery_frame(s->outer.client);
     kv_log(KV_LOG_WARNING,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from process import TIME_SCALE
-from raw import Error
+from raw import Error, encode
 
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 KILLED = "ERR Script killed by user with SCRIPT KILL..."
@@ -475,6 +475,35 @@ def test_a_forced_shutdown_ends_a_script_that_has_written(start_server):
         assert conn.cmd("SCRIPT", "KILL").code == b"UNKILLABLE"
         conn.send_cmd("SHUTDOWN", "NOSAVE")
         wait_until(lambda: not server.alive())
+
+
+@pytest.mark.kvik_only
+def test_messages_to_the_client_of_a_busy_script(start_server):
+    """Replies that it has and messages that come meanwhile: all are sent, in their order, when the
+    script has ended, with an error."""
+    server = start_server("--busy-reply-threshold", "50", threads=4)
+    with server.raw() as reader:
+        conns = [server.raw() for _ in range(8)]
+        reader.hello3()
+        reader.cmd("SUBSCRIBE", "ch")
+        echo = encode("ECHO", "y" * 100) * 20
+        reader.send(echo + encode("EVAL", "while true do end", 0) + encode("PING"))
+        wait_busy(conns[0])
+        sent = 0
+        for _ in range(20):
+            for conn in conns:
+                sent += conn.cmd("PUBLISH", "ch", "m%d" % sent) == 1
+                assert conn.cmd("DBSIZE") == Error(BUSY.encode())
+        assert sent > 0
+        assert conns[0].cmd("SCRIPT", "KILL") == b"OK"
+        assert [reader.read() for _ in range(20)] == [b"y" * 100] * 20
+        assert reader.read().text.decode().startswith(KILLED)
+        got = [reader.read() for _ in range(sent + 1)]
+        assert [m[2] for m in got if isinstance(m, list)] == [b"m%d" % i for i in range(sent)]
+        assert got.count(b"PONG") == 1
+        assert reader.cmd("PING") == b"PONG"
+        for conn in conns:
+            conn.close()
 
 
 @pytest.mark.kvik_only
