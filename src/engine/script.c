@@ -207,8 +207,10 @@ void kv_script_end(struct kv_script *s)
     atomic_store_explicit(&e->script.phase, PHASE_NONE, memory_order_release);
     if (KV_UNLIKELY(s->aside != NULL))
         kv_mem_free(s->aside, sizeof(*s->aside), KV_MEM_SCRIPT);
-    if (KV_UNLIKELY(atomic_load_explicit(&e->script.busy, memory_order_relaxed)))
+    if (KV_UNLIKELY(atomic_load_explicit(&e->script.busy, memory_order_relaxed))) {
         atomic_store(&e->script.busy, false);
+        kv_client_limit_enter(c);
+    }
 }
 
 void kv_script_set_resp(struct kv_script *s, int resp)
@@ -371,6 +373,8 @@ static void become_busy(struct kv_script *s)
     /* Messages to its client come behind its reply, and nothing that it has is sent before. */
     if (s->outer.worker->framed == NULL)
         kv_delivery_frame(s->outer.client);
+    /* Nor is it dropped for what it holds: the script reads its words there. */
+    kv_client_limit_leave(s->outer.client);
     kv_log(KV_LOG_WARNING,
            "Slow script detected: still in execution after %llu milliseconds. You can try killing "
            "the script using the %s KILL command.",

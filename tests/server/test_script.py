@@ -507,6 +507,28 @@ def test_messages_to_the_client_of_a_busy_script(start_server):
 
 
 @pytest.mark.kvik_only
+def test_the_client_of_a_busy_script_keeps_its_words(start_server):
+    """Others pass maxmemory-clients meanwhile, and the script's client is the largest."""
+    server = start_server("--busy-reply-threshold", "50", "--maxmemory-clients", "400000", threads=1)
+    with server.raw() as conn, server.raw() as largest:
+        conn.cmd("CLIENT", "NO-EVICT", "ON")
+        script = "local n while not n or redis.call('time')[1] < ARGV[1] do n = #ARGV[2] end return n"
+        end = str(int(conn.cmd("TIME")[0]) + 3 + TIME_SCALE)
+        largest.send_cmd("EVAL", script, 0, end, "z" * 250000)
+        wait_busy(conn)
+        others = [server.raw() for _ in range(4)]
+        for other in others:
+            other.send(encode("SET", "q", "w" * 200000)[:-1000])
+            for _ in range(20):
+                assert conn.cmd("DBSIZE") == Error(BUSY.encode())
+        assert largest.read() == 250000
+        assert largest.cmd("PING") == b"PONG"
+        wait_until(lambda: info(conn, "evicted_clients") >= 1)
+        for other in others:
+            other.close()
+
+
+@pytest.mark.kvik_only
 def test_plain_commands_go_on_beside_a_busy_script(start_server):
     server = start_server("--busy-reply-threshold", "50", threads=4)
     with server.raw() as conn:
