@@ -389,6 +389,8 @@ void kv_client_check_limits(struct kv_client *c)
     struct kv_engine *e = c->worker->engine;
     const struct kv_output_limit *limit = &e->options.output_limit[kv_client_class(c)];
     size_t held = c->out.chunk_bytes;
+    if (c == c->worker->framed)
+        held += c->worker->held.chunk_bytes;
     kv_stat_max(&c->worker->stats.output_buffer_max, held);
     if (KV_LIKELY((limit->hard_bytes == 0 || held <= limit->hard_bytes) &&
                   (limit->soft_bytes == 0 || held <= limit->soft_bytes))) {

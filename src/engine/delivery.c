@@ -192,7 +192,7 @@ void kv_delivery_give(struct kv_client *c, const struct kv_slice *pieces, int co
     }
     w->sending_bytes += len;
     list_for_sending(w, c);
-    if (c->out.chunk_bytes > KV_CHUNK_BYTES)
+    if (out->chunk_bytes > KV_CHUNK_BYTES)
         kv_client_check_limits(c);
 }
 

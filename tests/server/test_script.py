@@ -507,6 +507,30 @@ def test_messages_to_the_client_of_a_busy_script(start_server):
 
 
 @pytest.mark.kvik_only
+def test_messages_to_the_client_of_a_busy_script_are_bounded(start_server):
+    server = start_server("--busy-reply-threshold", "50", "--client-output-buffer-limit",
+                          "pubsub 1mb 0 0", threads=4)
+    with server.raw() as reader:
+        conns = [server.raw() for _ in range(8)]
+        reader.hello3()
+        reader.cmd("SUBSCRIBE", "ch")
+        reader.send_cmd("EVAL", "while true do end", 0)
+        wait_busy(conns[0])
+
+        def closed():
+            for conn in conns:
+                conn.cmd("PUBLISH", "ch", "m" * 100000)
+            return "passing the output buffer limits" in server.log()
+
+        wait_until(closed)
+        assert conns[0].cmd("SCRIPT", "KILL") == b"OK"
+        wait_until(lambda: conns[0].cmd("DBSIZE") == 0)
+        wait_until(lambda: info(conns[0], "connected_clients") == len(conns))
+        for conn in conns:
+            conn.close()
+
+
+@pytest.mark.kvik_only
 def test_the_client_of_a_busy_script_keeps_its_words(start_server):
     """Others pass maxmemory-clients meanwhile, and the script's client is the largest."""
     server = start_server("--busy-reply-threshold", "50", "--maxmemory-clients", "400000", threads=1)
