@@ -127,8 +127,8 @@ enum kv_err kv_tx_watch(struct kv_call *call)
             tx->watches = watches;
             tx->watch_capacity = capacity;
         }
-        /* Its time to live may not be its last one. */
-        if (KV_UNLIKELY(kv_engine_loading(call->engine)))
+        /* Its time to live may not be its last one. Beside a script nothing may be removed. */
+        if (KV_UNLIKELY(kv_engine_loading(call->engine) || call->worker->serving))
             call->view.flags |= KV_VIEW_NO_EXPIRE;
         enum kv_err err = kv_store_watch(&call->view, key, &tx->watches[tx->watch_len].watch);
         if (err != KV_OK)

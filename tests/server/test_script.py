@@ -478,6 +478,22 @@ def test_a_forced_shutdown_ends_a_script_that_has_written(start_server):
 
 
 @pytest.mark.kvik_only
+def test_a_key_that_is_due_is_watched_beside_a_busy_script(start_server):
+    server = start_server("--busy-reply-threshold", "50", "--appendonly", "yes", threads=1)
+    with server.raw() as conn:
+        conn.cmd("SET", "k", "v", "PX", "400")
+        due = time.monotonic() + 0.45
+        running = Running(server, "while true do end")
+        wait_busy(conn)
+        wait_until(lambda: time.monotonic() > due)
+        assert conn.cmd("WATCH", "k") == b"OK"
+        assert conn.cmd("SCRIPT", "KILL") == b"OK"
+        assert running.result().text.decode().startswith(KILLED)
+        assert conn.cmd("DBSIZE") == 0
+        assert conn.cmd("GET", "k") is None
+
+
+@pytest.mark.kvik_only
 def test_messages_to_the_client_of_a_busy_script(start_server):
     """Replies that it has and messages that come meanwhile: all are sent, in their order, when the
     script has ended, with an error."""
