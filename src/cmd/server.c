@@ -175,49 +175,24 @@ void kv_cmd_lolwut(struct kv_call *call)
 
 /* --- SHUTDOWN --- */
 
-enum shutdown_option {
-    SHUT_NOSAVE = 1,
-    SHUT_SAVE = 2,
-    SHUT_NOW = 4,
-    SHUT_FORCE = 8,
-    SHUT_ABORT = 16
-};
-
-static bool shutdown_options(struct kv_call *call, uint32_t *options)
-{
-    static const char *const names[] = {"nosave", "save", "now", "force", "abort"};
-    *options = 0;
-    for (int i = 1; i < call->argc; i++) {
-        size_t n = 0;
-        while (n < KV_ARRAY_LEN(names) && !kv_call_arg_is(call, i, names[n]))
-            n++;
-        if (n == KV_ARRAY_LEN(names))
-            return false;
-        *options |= 1u << n;
-    }
-    if (*options & SHUT_ABORT && *options != SHUT_ABORT)
-        return false;
-    return !(*options & SHUT_NOSAVE && *options & SHUT_SAVE);
-}
-
 void kv_cmd_shutdown(struct kv_call *call)
 {
     uint32_t options;
-    if (!shutdown_options(call, &options)) {
+    if (!kv_shutdown_options(call->argv, call->argc, &options)) {
         kv_call_syntax_error(call);
         return;
     }
-    if (options & SHUT_ABORT) {
+    if (options & KV_SHUTDOWN_ABORT) {
         kv_call_error(call, "ERR No shutdown in progress.");
         return;
     }
     struct kv_saver *s = kv_engine_options(call->engine)->saver;
     /* What is loaded so far must not replace the file that it comes from. */
-    bool save = !(options & SHUT_NOSAVE) && s != NULL && !kv_engine_loading(call->engine) &&
-                (options & SHUT_SAVE || kv_saver_has_points(s));
+    bool save = !(options & KV_SHUTDOWN_NOSAVE) && s != NULL && !kv_engine_loading(call->engine) &&
+                (options & KV_SHUTDOWN_SAVE || kv_saver_has_points(s));
     if (save) {
         kv_saver_abandon(s); /* what goes on in the background would be late */
-        if (kv_saver_save(s, &call->view) != KV_OK && !(options & SHUT_FORCE)) {
+        if (kv_saver_save(s, &call->view) != KV_OK && !(options & KV_SHUTDOWN_FORCE)) {
             kv_call_error(call, "ERR Errors trying to SHUTDOWN. Check logs.");
             return;
         }

@@ -860,6 +860,22 @@ static bool must_not_wait(const struct kv_client *c, const struct kv_command *cm
     return parked && atomic_load(&s->busy) && !(cmd->flags & KV_CMD_ALLOW_BUSY);
 }
 
+/* A script is busy. What is queued or refused anyway does so at once: it neither runs beside the
+ * script nor ends it. */
+static KV_COLD enum kv_script_verdict judge(struct kv_client *c, const struct kv_command *cmd,
+                                            const struct kv_request *r)
+{
+    if (cmd->flags & KV_CMD_ALLOW_BUSY && kv_pubsub_restricts(c) && restricted(c, cmd)) {
+        refuse_restricted(c, cmd);
+        return KV_SCRIPT_DONE;
+    }
+    if (cmd->flags & KV_CMD_ALLOW_BUSY && queues(c, cmd)) {
+        queue_command(c, cmd, r);
+        return KV_SCRIPT_DONE;
+    }
+    return kv_script_judge(c, cmd, r->argv, r->argc);
+}
+
 /* CLIENT REPLY SKIP silences the command after it. */
 static void advance_reply_skip(struct kv_client *c)
 {
@@ -882,7 +898,7 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
     enum kv_script_verdict verdict = KV_SCRIPT_GO_ON;
     bool busy = atomic_load_explicit(&w->engine->script.busy, memory_order_acquire);
     if (KV_UNLIKELY(busy) && cmd != NULL)
-        verdict = kv_script_judge(c, cmd, r->argv, r->argc);
+        verdict = judge(c, cmd, r);
     if (KV_UNLIKELY(verdict != KV_SCRIPT_GO_ON)) {
         if (verdict == KV_SCRIPT_REFUSED)
             refuse(c, cmd, kv_script_busy_text);

@@ -238,6 +238,23 @@ void kv_engine_stop(struct kv_engine *e)
         kv_loop_wake(e->workers[i]->loop);
 }
 
+bool kv_shutdown_options(const struct kv_slice *argv, int argc, uint32_t *options)
+{
+    static const char *const names[] = {"save", "nosave", "now", "force", "abort"};
+    *options = 0;
+    for (int i = 1; i < argc; i++) {
+        size_t n = 0;
+        while (n < KV_ARRAY_LEN(names) && !kv_slice_is(argv[i], names[n]))
+            n++;
+        if (n == KV_ARRAY_LEN(names))
+            return false;
+        *options |= 1u << n;
+    }
+    if (*options & KV_SHUTDOWN_ABORT && *options != KV_SHUTDOWN_ABORT)
+        return false;
+    return !(*options & KV_SHUTDOWN_NOSAVE && *options & KV_SHUTDOWN_SAVE);
+}
+
 void kv_engine_apply_options(struct kv_engine *e)
 {
     const struct kv_options *o = &e->options;

@@ -39,6 +39,10 @@ uint32_t kv_engine_listener_count(const struct kv_engine *e);
 void kv_engine_run(struct kv_engine *e);
 void kv_engine_stop(struct kv_engine *e); /* any thread, async-signal-safe */
 
+/* The words of SHUTDOWN, as enum kv_shutdown_on; here since they also decide whether it ends a
+ * script. False: such a line is refused. */
+bool kv_shutdown_options(const struct kv_slice *argv, int argc, uint32_t *options) KV_MUST_CHECK;
+
 struct kv_options *kv_engine_options(struct kv_engine *e); /* changed in KV_MODE_STOP only */
 struct kv_store *kv_engine_store(struct kv_engine *e);
 const struct kv_command_table *kv_engine_commands(struct kv_engine *e);

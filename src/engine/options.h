@@ -67,13 +67,14 @@ struct kv_loading;
 struct kv_rewriter;
 struct kv_saver;
 
-/* What a signal that ends the server asks for. Without KV_SHUTDOWN_SAVE and _NOSAVE it saves when
- * there are save points. */
+/* What a signal that ends the server asks for, or SHUTDOWN. Without KV_SHUTDOWN_SAVE and _NOSAVE it
+ * saves when there are save points. */
 enum kv_shutdown_on {
     KV_SHUTDOWN_SAVE = 1,
     KV_SHUTDOWN_NOSAVE = 2,
-    KV_SHUTDOWN_NOW = 4,   /* waits for no replica; there is none */
-    KV_SHUTDOWN_FORCE = 8, /* ends although it could not save */
+    KV_SHUTDOWN_NOW = 4,    /* waits for no replica; there is none */
+    KV_SHUTDOWN_FORCE = 8,  /* ends although it could not save */
+    KV_SHUTDOWN_ABORT = 16, /* of SHUTDOWN alone: ends nothing */
 };
 
 struct kv_options {

@@ -561,12 +561,9 @@ enum kv_script_kill kv_script_kill(struct kv_engine *e, bool function)
 
 static bool is_forced_shutdown(const struct kv_command *cmd, const struct kv_slice *argv, int argc)
 {
-    bool nosave = false;
-    if (cmd->mode != KV_MODE_STOP)
-        return false;
-    for (int i = 1; i < argc; i++)
-        nosave |= kv_slice_is(argv[i], "nosave");
-    return nosave;
+    uint32_t options;
+    return cmd->mode == KV_MODE_STOP && kv_shutdown_options(argv, argc, &options) &&
+           options & KV_SHUTDOWN_NOSAVE;
 }
 
 /* A command that is allowed while a script is busy, on that script's worker. Nothing is locked:

@@ -477,6 +477,34 @@ def test_a_forced_shutdown_ends_a_script_that_has_written(start_server):
         wait_until(lambda: not server.alive())
 
 
+def test_a_shutdown_that_is_refused_ends_no_script(impatient):
+    script = ("redis.call('set', 'go', '1') while redis.call('time')[1] < ARGV[1] do end "
+              "return redis.call('incr', 'go')")
+    with impatient.raw() as conn:
+        running = Running(impatient, script, "0", str(int(conn.cmd("TIME")[0]) + 2 + TIME_SCALE))
+        wait_busy(conn)
+        for words in (["NOSAVE", "SAVE"], ["NOSAVE", "x"], ["NOSAVE", "ABORT"]):
+            assert isinstance(conn.cmd("SHUTDOWN", *words), Error)
+        assert conn.cmd("MULTI") == b"OK"
+        assert conn.cmd("SHUTDOWN", "NOSAVE") == Error(
+            b"ERR Command not allowed inside a transaction")
+        assert running.result() == 2
+        assert conn.cmd("DISCARD") == b"OK"
+
+
+def test_a_transaction_is_queued_beside_a_busy_script(impatient):
+    with impatient.raw() as conn, impatient.raw() as other:
+        running = Running(impatient, "while true do end")
+        wait_busy(conn)
+        assert other.cmd("MULTI") == b"OK"
+        assert other.cmd("UNWATCH") == b"QUEUED"
+        assert other.cmd("SCRIPT", "KILL") == b"QUEUED"
+        assert conn.cmd("DBSIZE") == Error(BUSY.encode())
+        assert conn.cmd("SCRIPT", "KILL") == b"OK"
+        assert running.result().text.decode().startswith(KILLED)
+        assert other.cmd("EXEC") == [b"OK", Error(b"NOTBUSY No scripts in execution right now.")]
+
+
 @pytest.mark.kvik_only
 def test_a_key_that_is_due_is_watched_beside_a_busy_script(start_server):
     server = start_server("--busy-reply-threshold", "50", "--appendonly", "yes", threads=1)
