@@ -168,7 +168,7 @@ static void forget(struct scripts *s, struct known *k)
     KV_ASSERT(s->table[slot] == k);
     if (k->evictable)
         unlink_known(s, k);
-    luaL_unref(s->lua->main, LUA_REGISTRYINDEX, k->function);
+    kv_lua_unref(s->lua, k->function);
     s->table[slot] = NULL;
     close_gap(s, slot);
     s->count--;

@@ -40,6 +40,8 @@ struct kv_lua *kv_lua_create(size_t limit_bytes);
 void kv_lua_destroy(struct kv_lua *lua);
 /* After a script: a full collection when much has piled up. */
 void kv_lua_tidy(struct kv_lua *lua);
+/* Gives a reference to a value back; it is kept when there is no memory to do so. */
+void kv_lua_unref(struct kv_lua *lua, int reference);
 /* The handler that notes where an error was raised; for lua_pcall. */
 int kv_lua_note_error(lua_State *l);
 

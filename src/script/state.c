@@ -113,9 +113,30 @@ static int collect_protected(lua_State *l)
     return 0;
 }
 
-/* Collecting may allocate, to make the table of strings smaller, so it is protected and not
- * limited.
- */
+/* For what an interpreter may need at any time: protected and not limited. */
+static void run_unlimited(struct kv_lua *lua, lua_CFunction fn, void *arg)
+{
+    size_t limit = lua->limit_bytes;
+    lua->limit_bytes = SIZE_MAX;
+    (void)lua_cpcall(lua->main, fn, arg);
+    lua_settop(lua->main, 0);
+    lua->limit_bytes = limit;
+}
+
+static int unref_protected(lua_State *l)
+{
+    const int *reference = lua_touserdata(l, 1);
+    luaL_unref(l, LUA_REGISTRYINDEX, *reference);
+    return 0;
+}
+
+/* Giving a reference back may allocate: the list of free ones begins with it. */
+void kv_lua_unref(struct kv_lua *lua, int reference)
+{
+    run_unlimited(lua, unref_protected, &reference);
+}
+
+/* Collecting may allocate, to make the table of strings smaller. */
 void kv_lua_tidy(struct kv_lua *lua)
 {
     if (KV_UNLIKELY(lua->killed)) {
@@ -124,11 +145,7 @@ void kv_lua_tidy(struct kv_lua *lua)
     }
     if (KV_LIKELY(lua->used_bytes < lua->collect_bytes))
         return;
-    size_t limit = lua->limit_bytes;
-    lua->limit_bytes = SIZE_MAX;
-    (void)lua_cpcall(lua->main, collect_protected, NULL);
-    lua_settop(lua->main, 0);
-    lua->limit_bytes = limit;
+    run_unlimited(lua, collect_protected, NULL);
     lua->collect_bytes = KV_MAX(lua->used_bytes * 2, COLLECT_MIN_BYTES);
 }
 
