@@ -648,6 +648,8 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
 
     struct kv_out_mark mark = kv_out_mark(&c->out);
     kv_delivery_frame(c);
+    if (!kv_memory_over(w))
+        w->script_oom = false; /* of an earlier command */
     if (exec_watches_dirty(c)) {
         kv_reply_null_array(&c->out);
         kv_tx_unwatch_held(c);
@@ -796,13 +798,14 @@ static KV_COLD bool needs_memory_in_vain(struct kv_client *c, const struct kv_co
         needs = cmd == e->cmd_exec
                     ? c->tx->denyoom
                     : cmd != e->cmd_discard && cmd != e->cmd_quit && cmd != e->cmd_reset;
-    bool script = cmd->flags & KV_CMD_SCRIPT;
+    bool script = c->flags & KV_CLIENT_MULTI ? cmd == e->cmd_exec && c->tx->scripts
+                                             : (cmd->flags & KV_CMD_SCRIPT) != 0;
     if ((!needs && !script) || c->flags & KV_CLIENT_APPLY || kv_engine_loading(e))
         return false;
     bool admitted = kv_memory_admit(w);
     w->now_ticks = kv_clock_ticks(); /* the time that eviction took is not the command's */
     /* A script is refused by what it does, not by its name. */
-    w->script_oom = script && !admitted && !(c->flags & KV_CLIENT_MULTI);
+    w->script_oom = script && !admitted;
     return !admitted && needs;
 }
 

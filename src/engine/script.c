@@ -104,7 +104,8 @@ void kv_script_begin(struct kv_call *call, struct kv_script *s, uint32_t flags)
     s->oom = kv_script_out_of_memory(call);
     s->wrote = s->multi = s->upgraded = false;
     s->aside = NULL;
-    w->script_oom = false;
+    if (!(call->flags & KV_CALL_IN_EXEC)) /* else it is so for all of them */
+        w->script_oom = false;
     s->arena = w->arena;
     w->arena = w->script_arena;
     kv_out_init(&s->out, &w->chunks);

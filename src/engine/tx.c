@@ -64,6 +64,7 @@ void kv_tx_discard(struct kv_client *c)
     tx->mode = KV_MODE_FREE;
     tx->writes = false;
     tx->denyoom = false;
+    tx->scripts = false;
     maybe_free(c);
 }
 
@@ -104,6 +105,7 @@ bool kv_tx_queue(struct kv_client *c, const struct kv_command *cmd, const struct
     tx->mode = KV_MAX(tx->mode, (uint8_t)mode);
     tx->writes |= (cmd->flags & (KV_CMD_WRITE | KV_CMD_SCRIPT)) != 0;
     tx->denyoom |= (cmd->flags & KV_CMD_DENYOOM) != 0;
+    tx->scripts |= (cmd->flags & KV_CMD_SCRIPT) != 0;
     return true;
 }
 

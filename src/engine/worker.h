@@ -76,6 +76,7 @@ struct kv_tx {
     uint8_t mode;               /* strongest enum kv_cmd_mode of the queue */
     bool writes;                /* some queued command writes */
     bool denyoom;               /* some queued command needs memory */
+    bool scripts;               /* some queued command runs a script */
     struct kv_watched *watches; /* owned */
     uint32_t watch_len, watch_capacity;
 };

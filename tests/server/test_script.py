@@ -685,6 +685,24 @@ def test_out_of_memory_is_judged_by_what_a_script_does(start_server):
         raw.cmd("CONFIG", "SET", "maxmemory", "0")
 
 
+def test_out_of_memory_concerns_scripts_in_a_transaction(start_server):
+    server = start_server()
+    oom = Error(b"OOM command not allowed when used memory > 'maxmemory'.")
+    write = "return redis.pcall('set', KEYS[1], 'x')"
+    with server.raw() as raw, server.raw() as other:
+        raw.cmd("MULTI")
+        for key in "ab":
+            assert raw.cmd("EVAL", write, 1, key) == b"QUEUED"
+        other.cmd("CONFIG", "SET", "maxmemory", "1")
+        assert raw.cmd("EXEC") == [oom, oom]
+        other.cmd("CONFIG", "SET", "maxmemory", "0")
+        assert raw.cmd("DBSIZE") == 0
+        raw.cmd("MULTI")
+        raw.cmd("EVAL", write, 1, "a")
+        assert raw.cmd("EXEC") == [b"OK"]
+        assert raw.cmd("EVAL", write, 1, "b") == b"OK"
+
+
 # --- statistics ---
 
 def test_commands_of_scripts_are_counted(raw):
