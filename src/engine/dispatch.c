@@ -144,10 +144,13 @@ static KV_COLD void note_late(struct kv_client *c, const struct kv_command *cmd,
                     cmd->flags & KV_CMD_FAST ? KV_LATENCY_FAST_COMMAND : KV_LATENCY_COMMAND, ns);
 }
 
-/* Arguments lie in one block in their order, or (a command that was too large for the read buffer)
- * in several. */
-KV_INLINE bool may_be_large(const struct kv_client *c, const struct kv_slice *argv, int argc)
+/* Arguments lie in one block in their order, or (a command that was too large for the read buffer,
+ * or is a script's) in several. */
+KV_INLINE bool may_be_large(const struct kv_client *c, const struct kv_slice *argv, int argc,
+                            bool nested)
 {
+    if (nested)
+        return c->worker->request_limit != UINT64_MAX;
     const struct kv_slice *last = &argv[argc - 1];
     return (uint64_t)(last->ptr - argv[0].ptr) + last->len >= c->worker->request_limit ||
            c->partial != NULL;
@@ -163,7 +166,7 @@ static KV_COLD void note_request(struct kv_client *c, const struct kv_command *c
 }
 
 KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
-                          const struct kv_slice *argv, int argc, bool failed)
+                          const struct kv_slice *argv, int argc, bool failed, bool nested)
 {
     struct kv_worker *w = c->worker;
     uint64_t now = kv_clock_ticks();
@@ -182,7 +185,7 @@ KV_INLINE void count_call(struct kv_client *c, const struct kv_command *cmd,
         kv_latency_count(&s->latency, ticks);
     if (KV_UNLIKELY(ticks >= w->late_ticks))
         note_late(c, cmd, argv, argc, ticks);
-    if (KV_UNLIKELY(may_be_large(c, argv, argc)))
+    if (KV_UNLIKELY(may_be_large(c, argv, argc, nested)))
         note_request(c, cmd, argv, argc);
 }
 
@@ -243,7 +246,7 @@ void kv_execute(struct kv_client *c, const struct kv_command *cmd, const struct 
     }
     /* Smaller, when the command was CONFIG RESETSTAT. */
     bool failed = kv_stat_read(&w->stats.error_replies) > errors;
-    count_call(c, cmd, argv, argc, failed);
+    count_call(c, cmd, argv, argc, failed, false);
     if (KV_UNLIKELY(c->out.tail != tail || (size_t)(c->out.pos - pos) >= w->reply_limit))
         note_reply(c, cmd, argv, argc, output_since(&c->out, tail, pos));
     if (KV_UNLIKELY(call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
@@ -274,7 +277,7 @@ void kv_execute_nested(struct kv_client *c, const struct kv_command *cmd,
 
     cmd->fn(call);
 
-    count_call(c, cmd, argv, argc, kv_stat_read(&w->stats.error_replies) > errors);
+    count_call(c, cmd, argv, argc, kv_stat_read(&w->stats.error_replies) > errors, true);
     if (KV_UNLIKELY(c->flags & KV_CLIENT_TRACKING))
         kv_tracking_ran(call);
     if (call->view.dirty != 0 && cmd->flags & KV_CMD_WRITE &&
@@ -657,7 +660,7 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
         kv_tx_unwatch_held(c);
         exec_run(c, all, hold);
     }
-    count_call(c, e->cmd_exec, r->argv, r->argc, false);
+    count_call(c, e->cmd_exec, r->argv, r->argc, false, false);
     exec_reply_flags(c, &mark);
     kv_release(w, hold);
     kv_commit_note(c);

@@ -723,6 +723,17 @@ def test_a_slow_script_is_one_entry_of_the_slow_log(raw):
     assert len(entries) == 1 and entries[0][3] == [b"EVAL", script.encode(), b"0"]
 
 
+@pytest.mark.kvik_only
+def test_large_commands_of_scripts_are_logged(raw):
+    script = "redis.call('mset', 'a', string.rep('v', 200000), 'b', 'c') return redis.call('get', 'b')"
+    raw.cmd("CONFIG", "SET", "commandlog-request-larger-than", "100000")
+    raw.cmd("COMMANDLOG", "RESET", "large-request")
+    assert raw.cmd("EVAL", script, "0") == b"c"
+    entries = raw.cmd("COMMANDLOG", "GET", "-1", "large-request")
+    raw.cmd("CONFIG", "SET", "commandlog-request-larger-than", "1048576")
+    assert [e[3][0] for e in entries] == [b"mset"]
+
+
 # --- permissions ---
 
 DENIED = "ERR The user executing the script can't %s"
