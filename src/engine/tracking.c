@@ -586,7 +586,8 @@ void kv_tracking_ran(struct kv_call *call)
     uint32_t flags = kv_tracking_flags(c);
     if (!(flags & KV_TRACKING_ON))
         return;
-    bool wanted = call->cmd->flags & KV_CMD_READONLY && !(flags & KV_TRACKING_BCAST);
+    bool wanted = (call->cmd->flags & (KV_CMD_READONLY | KV_CMD_SCRIPT)) == KV_CMD_READONLY &&
+                  !(flags & KV_TRACKING_BCAST);
     if (flags & KV_TRACKING_OPTIN)
         wanted = wanted && flags & KV_TRACKING_CACHING;
     if (flags & KV_TRACKING_OPTOUT)

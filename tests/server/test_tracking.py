@@ -151,6 +151,14 @@ def test_what_a_script_reads(raw, reader):
     assert told(reader) == [b"k"]
 
 
+def test_keys_that_a_script_declares_and_does_not_read(raw, reader):
+    track(reader)
+    for command in ("EVAL", "EVAL_RO"):
+        assert reader.cmd(command, "return 1", 1, "k") == 1
+    raw.cmd("SET", "k", "v")
+    assert told(reader) == []
+
+
 def test_own_changes_are_told_behind_their_replies(raw, reader):
     track(reader)
     reader.cmd("GET", "k")
