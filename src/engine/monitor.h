@@ -35,8 +35,8 @@ void kv_monitor_leave(struct kv_client *c);
 /* Somebody monitors. */
 bool kv_monitor_active(const struct kv_worker *w);
 
-/* A client has run a command, or begins a script (flag `skip_monitor`: the script's line comes
- * before those of its commands). Its locks are held. */
+/* A client has run a command, or is about to run a script (flag `skip_monitor`: the script's line
+ * comes before those of its commands, and also when it does not begin). Its locks are held. */
 void kv_monitor_show(struct kv_client *c, const struct kv_command *cmd, const struct kv_slice *argv,
                      int argc);
 

@@ -27,7 +27,6 @@
 #include "engine/script.h"
 #include "base/log.h"
 #include "engine/acl.h"
-#include "engine/monitor.h"
 #include "engine/worker.h"
 #include <poll.h>
 #include <stdio.h>
@@ -111,8 +110,6 @@ void kv_script_begin(struct kv_call *call, struct kv_script *s, uint32_t flags)
     kv_out_init(&s->out, &w->chunks);
     s->out.resp = 2;
     w->script = s;
-    if (KV_UNLIKELY(kv_monitor_active(w))) /* before what it runs, and so not behind it */
-        kv_monitor_show(call->client, call->cmd, call->argv, call->argc);
     atomic_store_explicit(&e->script.ending, false, memory_order_relaxed);
     atomic_store_explicit(&e->script.function, (flags & KV_SCRIPT_IS_FUNCTION) != 0,
                           memory_order_relaxed);

@@ -16,6 +16,7 @@
 #include "base/sha1.h"
 #include "engine/client.h"
 #include "engine/engine.h"
+#include "engine/monitor.h"
 #include "proto/reply.h"
 #include "script/lua_priv.h"
 #include "script/script.h"
@@ -452,6 +453,8 @@ void kv_script_eval(struct kv_call *call, bool by_digest, bool read_only)
     int key_count;
     uint32_t flags;
     struct kv_slice text = call->argv[1];
+    if (KV_UNLIKELY(kv_monitor_active(call->worker))) /* before what it runs, also when it fails */
+        kv_monitor_show(call->client, call->cmd, call->argv, call->argc);
     if (by_digest && !read_digest(text, digest)) {
         kv_call_error(call, NO_SCRIPT);
         return;

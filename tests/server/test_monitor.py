@@ -109,6 +109,14 @@ def test_a_script_and_what_it_runs(raw, monitor):
     assert [line.group(2) for line in lines[1:]] == [b"lua", b"lua"]
 
 
+def test_scripts_that_never_begin_are_shown(raw, monitor):
+    raw.cmd("EVALSHA", "f" * 40, 0)
+    raw.cmd("EVAL", "x x", 0)
+    raw.cmd("EVAL", "return 1", 0)
+    assert shown(monitor, raw) == [b'"EVALSHA" "%s" "0"' % (b"f" * 40), b'"EVAL" "x x" "0"',
+                                   b'"EVAL" "return 1" "0"']
+
+
 def test_batches_are_shown_in_their_order(raw, monitor):
     raw.send(b"".join(encode("SET", "k%d" % i, i) + encode("GET", "k%d" % i) for i in range(200)))
     for _ in range(400):
