@@ -15,13 +15,17 @@
  * Replies come from our own commands and are complete, so nothing is checked but by assertions.
  * They lie in one chunk, or are put together in the arena of the script's commands. Values come
  * from the script: tables may be nested without end, or be their own elements; Lua's limit of its
- * stack is the limit of depth, as in Redis.
+ * stack is the limit of depth, as in Redis. With two such elements that depth would not be reached
+ * before the end of time, so a reply costs: what the interpreter could hold without naming a table
+ * twice always passes (run_protected in eval.c).
  */
 #include "base/number.h"
 #include "engine/client.h"
 #include "proto/reply.h"
 #include "script/lua_priv.h"
 #include <math.h>
+
+#define VALUE_BYTES 16 /* of a value in a table */
 
 /* --- replies to values --- */
 
@@ -353,8 +357,20 @@ static void reply_array(lua_State *l, struct kv_out *out, bool bools)
     }
 }
 
+/* What the value on top of the stack costs by itself: a place in a table, and its bytes. A script
+ * pays for that with its own memory, unless it names one table or string again and again. */
+static void pay(lua_State *l)
+{
+    struct kv_lua *lua = kv_lua_of(l);
+    size_t cost = VALUE_BYTES + (lua_type(l, -1) == LUA_TSTRING ? lua_objlen(l, -1) : 0);
+    if (cost > lua->reply_left)
+        luaL_error(l, "reply is too large");
+    lua->reply_left -= cost;
+}
+
 void kv_lua_reply(lua_State *l, struct kv_out *out, bool bools)
 {
+    pay(l);
     if (!lua_checkstack(l, 4)) {
         KV_REPLY_RAW(out, "-ERR reached lua stack limit\r\n");
         lua_pop(l, 1);

@@ -24,6 +24,7 @@
 #include <stdio.h>
 
 #define ERROR_MAX 1024
+#define REPLY_BYTES ((size_t)64 << 20) /* that a reply may cost, whatever it is made of */
 #define NO_SCRIPT "NOSCRIPT No matching script. Please use EVAL."
 #define NO_MEMORY "OOM the server is out of memory for this command"
 
@@ -361,6 +362,7 @@ static int run_protected(lua_State *l)
         explain(l, r);
         return 0;
     }
+    lua->reply_left = KV_MAX(REPLY_BYTES, lua->used_bytes * 4);
     kv_lua_reply(l, &call->client->out, lua->resp == 3);
     return 0;
 }

@@ -21,6 +21,7 @@ struct kv_lua {
     int globals;                    /* reference of the true table of globals, behind its guard */
     struct kv_script *run;          /* script that runs, or NULL */
     bool killed;                    /* it must end: every error handler of its own is passed by */
+    size_t reply_left;              /* what its reply may still cost, see kv_lua_reply */
     int resp;                       /* protocol that it has chosen for its commands: 2 or 3 */
     uint64_t random;                /* state of math.random: 48 bits */
     char source[KV_LUA_SOURCE_MAX]; /* where the error that ended it was raised; "" unknown */
@@ -62,7 +63,7 @@ int kv_lua_open_struct(lua_State *l);
 /* Pushes the value of the one complete reply in `o`. */
 void kv_lua_push_reply(lua_State *l, struct kv_out *o);
 /* Pops the value on top of the stack and writes it as a reply. `bools`: true and false are such in
- * RESP3, else 1 and null. */
+ * RESP3, else 1 and null. A value that is larger than lua->reply_left is an error. Protected. */
 void kv_lua_reply(lua_State *l, struct kv_out *out, bool bools);
 
 #endif

@@ -662,6 +662,19 @@ def test_a_reply_that_contains_itself_has_an_end(raw):
 
 
 @pytest.mark.kvik_only
+def test_a_reply_that_contains_itself_twice_has_an_end(raw):
+    for script in ("local t = {} t[1] = t t[2] = t return t",
+                   "local t = {} t.map = {a = t, b = t} return t",
+                   "local s, t = string.rep('x', 1000000), {} for i = 1, 1000 do t[i] = s end return t"):
+        assert raw.cmd("EVAL", script, "0") == Error(
+            b"ERR reply is too large script: " + sha1(script).encode())
+    assert raw.cmd("EVAL", "local t = {'x'} for i = 1, 1000 do t[i + 1] = {t[1], t[1]} end return #t",
+                   "0") == 1001
+    many = "local t, r = {}, {} for i = 1, 1000 do t[i] = i end for i = 1, 300 do r[i] = t end return r"
+    assert raw.cmd("EVAL", many, "0") == [list(range(1, 1001))] * 300
+
+
+@pytest.mark.kvik_only
 def test_patterns_are_bounded(raw):
     script = "return string.find(string.rep('a', 50000), string.rep('a?', 40000))"
     assert raw.cmd("EVAL", script, "0") == Error(
