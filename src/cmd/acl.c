@@ -215,7 +215,7 @@ static const struct kv_command *dryrun_command(struct kv_call *call)
         kv_call_errorf(call, "ERR Command '%.*s' not found", KV_CMD_QUOTE(call->argv[3]));
         return NULL;
     }
-    if (cmd->arity >= 0 ? argc != cmd->arity : argc < -cmd->arity) {
+    if (!kv_command_arity_fits(cmd, argc)) {
         kv_call_errorf(call, "ERR wrong number of arguments for '%s' command", cmd->full_name);
         return NULL;
     }

@@ -72,7 +72,7 @@ void kv_cmd_script_flush(struct kv_call *call)
 
 void kv_cmd_script_kill(struct kv_call *call)
 {
-    switch (kv_script_kill(call->engine, false)) {
+    switch (kv_script_kill(call->engine)) {
     case KV_SCRIPT_KILLED:
         kv_reply_ok(call->out);
         break;
@@ -83,9 +83,6 @@ void kv_cmd_script_kill(struct kv_call *call)
         kv_call_error(call, "UNKILLABLE Sorry the script already executed write commands against "
                             "the dataset. You can either wait the script termination or kill the "
                             "server in a hard way using the SHUTDOWN NOSAVE command.");
-        break;
-    case KV_SCRIPT_OF_OTHER:
-        kv_call_error(call, kv_script_busy_text);
         break;
     }
 }

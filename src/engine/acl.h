@@ -218,9 +218,10 @@ KV_INLINE bool kv_acl_restricts(const struct kv_client *c)
 }
 
 /* Whether rules allow a command line: the command (a subcommand, when it has any, as resolved),
- * each key by what the command does with it, each channel. The words are those of a request that
- * has the right number of them. *arg: of a denied key or channel, the argument. Memory that many
- * keys need comes from the arena. Says nothing about passwords, and logs nothing. */
+ * each key by what the command does with it, each channel. With a number of words that the command
+ * does not take, the keys and channels that are there count, if any. *arg: of a denied key or
+ * channel, the argument. Memory that many keys need comes from the arena. Says nothing about
+ * passwords, and logs nothing. */
 enum kv_acl_verdict kv_acl_check_rules(const struct kv_engine *e, const struct kv_acl_rules *rules,
                                        const struct kv_command *cmd, const struct kv_slice *argv,
                                        int argc, struct kv_arena *arena, int *arg) KV_MUST_CHECK;

@@ -154,6 +154,12 @@ KV_INLINE enum kv_cmd_mode kv_command_mode(const struct kv_command *cmd,
 int kv_command_keys(const struct kv_command *cmd, const struct kv_slice *argv, int argc,
                     int *index_out, uint32_t *flags_out, int max);
 
+/* A command line of `argc` words has as many as the command takes. */
+KV_INLINE bool kv_command_arity_fits(const struct kv_command *cmd, int argc)
+{
+    return cmd->arity >= 0 ? argc == cmd->arity : argc >= -cmd->arity;
+}
+
 /* Subcommand by name (any case) or NULL. */
 const struct kv_command *kv_command_sub(const struct kv_command *cmd, struct kv_slice name);
 

@@ -366,11 +366,6 @@ static KV_COLD void refuse_arity(struct kv_client *c, const struct kv_command *c
     refuse(c, cmd, text);
 }
 
-KV_INLINE bool arity_fits(const struct kv_command *cmd, int argc)
-{
-    return cmd->arity >= 0 ? argc == cmd->arity : argc >= -cmd->arity;
-}
-
 /* Whether a client may run a command that is not authenticated, or whose user may not do
  * everything. False after an error reply. */
 static KV_COLD bool permitted(struct kv_client *c, const struct kv_command *cmd,
@@ -409,7 +404,7 @@ static const struct kv_command *resolve(struct kv_client *c, const struct kv_req
         }
         cmd = sub;
     }
-    if (!arity_fits(cmd, r->argc) || cmd->fn == NULL) {
+    if (!kv_command_arity_fits(cmd, r->argc) || cmd->fn == NULL) {
         refuse_arity(c, cmd);
         return NULL;
     }

@@ -94,11 +94,10 @@ static uint32_t plan_batch(struct kv_client *c, const char **from, const char *e
             break;
         const struct kv_command *cmd = kv_worker_lookup(w, p->request.argv[0]);
         p->cmd = cmd;
-        if (KV_UNLIKELY(
-                !batches || cmd == NULL || !(cmd->flags & KV_CMD_BATCH) ||
-                (cmd->arity >= 0 ? p->request.argc != cmd->arity : p->request.argc < -cmd->arity) ||
-                kv_resolve_keys(w, cmd, p->request.argv, p->request.argc, &p->key, &p->keys,
-                                &p->key_count) != KV_OK)) {
+        if (KV_UNLIKELY(!batches || cmd == NULL || !(cmd->flags & KV_CMD_BATCH) ||
+                        !kv_command_arity_fits(cmd, p->request.argc) ||
+                        kv_resolve_keys(w, cmd, p->request.argv, p->request.argc, &p->key, &p->keys,
+                                        &p->key_count) != KV_OK)) {
             *single = true;
             break;
         }

@@ -111,8 +111,6 @@ void kv_script_begin(struct kv_call *call, struct kv_script *s, uint32_t flags)
     s->out.resp = 2;
     w->script = s;
     atomic_store_explicit(&e->script.ending, false, memory_order_relaxed);
-    atomic_store_explicit(&e->script.function, (flags & KV_SCRIPT_IS_FUNCTION) != 0,
-                          memory_order_relaxed);
     atomic_store_explicit(&e->script.phase, PHASE_RUNNING, memory_order_release);
 }
 
@@ -233,18 +231,25 @@ void kv_script_drop_reply(struct kv_script *s)
     o->resp = resp;
 }
 
-/* Name, subcommand, arity; else *error. */
-static const struct kv_command *resolve(struct kv_worker *w, const struct kv_slice *argv, int argc,
-                                        const char **error)
+/* By name and subcommand, or NULL. */
+static const struct kv_command *find(struct kv_worker *w, const struct kv_slice *argv, int argc)
 {
     const struct kv_command *cmd = kv_worker_lookup(w, argv[0]);
     if (cmd != NULL && cmd->sub_count > 0 && argc > 1)
         cmd = kv_command_sub(cmd, argv[1]);
+    return cmd;
+}
+
+/* Name, subcommand, arity; else *error. */
+static const struct kv_command *resolve(struct kv_worker *w, const struct kv_slice *argv, int argc,
+                                        const char **error)
+{
+    const struct kv_command *cmd = find(w, argv, argc);
     if (cmd == NULL) {
         *error = "ERR Unknown Redis command called from script";
         return NULL;
     }
-    if (cmd->fn == NULL || (cmd->arity >= 0 ? argc != cmd->arity : argc < -cmd->arity)) {
+    if (cmd->fn == NULL || !kv_command_arity_fits(cmd, argc)) {
         *error = "ERR Wrong number of args calling Redis command from script";
         return NULL;
     }
@@ -307,14 +312,17 @@ static void hold(struct kv_script *s, enum kv_cmd_mode mode, const struct kv_key
         upgrade(s);
 }
 
-bool kv_script_may(struct kv_script *s, const struct kv_command *cmd, const struct kv_slice *argv,
-                   int argc)
+bool kv_script_may(struct kv_script *s, const struct kv_slice *argv, int argc, bool *allowed)
 {
     struct kv_worker *w = s->outer.worker;
+    const struct kv_command *cmd = find(w, argv, argc);
     int arg;
+    if (cmd == NULL)
+        return false;
     kv_arena_reset(&w->arena);
-    return kv_acl_check_rules(w->engine, s->outer.client->user->rules, cmd, argv, argc, &w->arena,
-                              &arg) == KV_ACL_ALLOWED;
+    *allowed = kv_acl_check_rules(w->engine, s->outer.client->user->rules, cmd, argv, argc,
+                                  &w->arena, &arg) == KV_ACL_ALLOWED;
+    return true;
 }
 
 const char *kv_script_call(struct kv_script *s, const struct kv_slice *argv, int argc)
@@ -375,9 +383,8 @@ static void become_busy(struct kv_script *s)
     kv_client_limit_leave(s->outer.client);
     kv_log(KV_LOG_WARNING,
            "Slow script detected: still in execution after %llu milliseconds. You can try killing "
-           "the script using the %s KILL command.",
-           (unsigned long long)e->options.busy_reply_threshold_ms,
-           s->flags & KV_SCRIPT_IS_FUNCTION ? "FUNCTION" : "SCRIPT");
+           "the script using the SCRIPT KILL command.",
+           (unsigned long long)e->options.busy_reply_threshold_ms);
     atomic_store(&e->script.busy, true);
     for (uint32_t i = 0; i < e->worker_count; i++)
         if (e->workers[i] != s->outer.worker)
@@ -545,13 +552,8 @@ bool kv_script_poll(struct kv_script *s)
 
 /* --- from outside --- */
 
-enum kv_script_kill kv_script_kill(struct kv_engine *e, bool function)
+enum kv_script_kill kv_script_kill(struct kv_engine *e)
 {
-    struct kv_script_state *state = &e->script;
-    if (is_phase(e, PHASE_NONE))
-        return KV_SCRIPT_NOTHING;
-    if (atomic_load_explicit(&state->function, memory_order_relaxed) != function)
-        return atomic_load(&state->busy) ? KV_SCRIPT_OF_OTHER : KV_SCRIPT_NOTHING;
     if (change_phase(e, PHASE_RUNNING, PHASE_KILLED) || is_phase(e, PHASE_KILLED))
         return KV_SCRIPT_KILLED;
     return is_phase(e, PHASE_WROTE) ? KV_SCRIPT_WRITTEN : KV_SCRIPT_NOTHING;

@@ -29,9 +29,8 @@
 #define KV_SCRIPT_ERROR_MAX 512 /* bytes of a refusal */
 
 enum kv_script_flags {
-    KV_SCRIPT_READ_ONLY = 1,   /* commands that write are refused */
-    KV_SCRIPT_ALLOW_OOM = 2,   /* commands that need memory run above maxmemory */
-    KV_SCRIPT_IS_FUNCTION = 4, /* FCALL: FUNCTION KILL ends it, not SCRIPT KILL */
+    KV_SCRIPT_READ_ONLY = 1, /* commands that write are refused */
+    KV_SCRIPT_ALLOW_OOM = 2, /* commands that need memory run above maxmemory */
 };
 
 struct kv_script {
@@ -62,9 +61,9 @@ bool kv_script_out_of_memory(const struct kv_call *call);
 void kv_script_begin(struct kv_call *call, struct kv_script *s, uint32_t flags);
 
 /* Whether the user who runs the script may run a command line; with the wrong number of words,
- * whether he may run the command. Logs nothing. */
-bool kv_script_may(struct kv_script *s, const struct kv_command *cmd, const struct kv_slice *argv,
-                   int argc) KV_MUST_CHECK;
+ * whether he may run the command. False: there is no such command. Logs nothing. */
+bool kv_script_may(struct kv_script *s, const struct kv_slice *argv, int argc,
+                   bool *allowed) KV_MUST_CHECK;
 
 /* Runs one command. NULL: it ran and its reply, perhaps an error, is in s->out until the next call.
  * Else why it was refused ("ERR ..."), a text that stays until the next call; nothing ran. */
@@ -85,14 +84,13 @@ bool kv_script_poll(struct kv_script *s) KV_MUST_CHECK;
  * Before the reply of the command is written. */
 void kv_script_end(struct kv_script *s);
 
-/* SCRIPT KILL, FUNCTION KILL. Any worker. */
+/* SCRIPT KILL. Any worker. */
 enum kv_script_kill {
-    KV_SCRIPT_KILLED,   /* it will end soon */
-    KV_SCRIPT_NOTHING,  /* none of that kind runs */
-    KV_SCRIPT_WRITTEN,  /* it has written already */
-    KV_SCRIPT_OF_OTHER, /* what runs is of the other kind, and busy */
+    KV_SCRIPT_KILLED,  /* it will end soon */
+    KV_SCRIPT_NOTHING, /* none runs */
+    KV_SCRIPT_WRITTEN, /* it has written already */
 };
-enum kv_script_kill kv_script_kill(struct kv_engine *e, bool function);
+enum kv_script_kill kv_script_kill(struct kv_engine *e);
 
 /* Where the owner of interpreters keeps them: freed with `destroy` when the engine ends. Set behind
  * the token. */
@@ -105,10 +103,9 @@ void *kv_script_kept(const struct kv_engine *e);
 
 /* Of the engine. */
 struct kv_script_state {
-    atomic_uint phase;    /* enum in script.c: none, running, has written, killed */
-    atomic_bool function; /* it is a function */
-    atomic_bool busy;     /* it is busy */
-    atomic_bool ending;   /* SHUTDOWN NOSAVE: it must end, whatever it has written */
+    atomic_uint phase;  /* enum in script.c: none, running, has written, killed */
+    atomic_bool busy;   /* it is busy */
+    atomic_bool ending; /* SHUTDOWN NOSAVE: it must end, whatever it has written */
     _Atomic(uint64_t) upgraders[KV_SCRIPT_UPGRADERS]; /* hashes of texts that upgraded; 0: none */
 };
 

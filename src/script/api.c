@@ -26,6 +26,13 @@ struct argument_number {
     char text[NUMBER_MAX];
 };
 
+struct arguments {
+    struct kv_slice *argv;
+    int argc;
+    struct kv_slice few[ARGS_ON_STACK];
+    struct argument_number few_numbers[ARGS_ON_STACK];
+};
+
 static void push_error_table(lua_State *l, const char *text)
 {
     lua_createtable(l, 0, 1);
@@ -47,10 +54,19 @@ static size_t print_number(lua_Number n, char text[NUMBER_MAX])
     return (size_t)snprintf(text, NUMBER_MAX, "%.17g", n);
 }
 
-/* Fills argv from the stack; false: there is one that is neither string nor number. */
-static bool take_arguments(lua_State *l, int argc, struct kv_slice *argv,
-                           struct argument_number *numbers)
+/* The words on the stack. Else what is wrong: there is none, or one that is neither string nor
+ * number. */
+static const char *take_arguments(lua_State *l, struct arguments *args)
 {
+    int argc = lua_gettop(l);
+    struct kv_slice *argv = args->few;
+    struct argument_number *numbers = args->few_numbers;
+    if (argc == 0)
+        return "ERR Please specify at least one argument for this redis lib call";
+    if (argc > ARGS_ON_STACK) {
+        argv = lua_newuserdata(l, (size_t)argc * (sizeof(*argv) + sizeof(*numbers)));
+        numbers = (struct argument_number *)(argv + argc);
+    }
     for (int i = 0; i < argc; i++) {
         int type = lua_type(l, i + 1);
         if (type == LUA_TSTRING) {
@@ -59,31 +75,25 @@ static bool take_arguments(lua_State *l, int argc, struct kv_slice *argv,
             argv[i].ptr = numbers[i].text;
             argv[i].len = print_number(lua_tonumber(l, i + 1), numbers[i].text);
         } else {
-            return false;
+            return "ERR Lua redis lib command arguments must be strings or integers";
         }
     }
-    return true;
+    args->argv = argv;
+    args->argc = argc;
+    return NULL;
 }
 
 static int call_generic(lua_State *l, bool raises)
 {
-    struct kv_slice few[ARGS_ON_STACK], *argv = few;
-    struct argument_number few_numbers[ARGS_ON_STACK], *numbers = few_numbers;
+    struct arguments args;
     struct kv_lua *lua = kv_lua_of(l);
-    int argc = lua_gettop(l);
-    const char *error;
+    const char *error = NULL;
     if (lua->run == NULL) {
         error = "redis.call can only be called inside a script invocation";
-    } else if (argc == 0) {
-        error = "ERR Please specify at least one argument for this redis lib call";
     } else {
-        if (argc > ARGS_ON_STACK) {
-            argv = lua_newuserdata(l, (size_t)argc * (sizeof(*argv) + sizeof(*numbers)));
-            numbers = (struct argument_number *)(argv + argc);
-        }
-        error = "ERR Lua redis lib command arguments must be strings or integers";
-        if (take_arguments(l, argc, argv, numbers))
-            error = kv_script_call(lua->run, argv, argc);
+        error = take_arguments(l, &args);
+        if (error == NULL)
+            error = kv_script_call(lua->run, args.argv, args.argc);
     }
     bool failed = error != NULL;
     if (failed) {
@@ -209,25 +219,16 @@ static int api_set_repl(lua_State *l)
 static int api_acl_check_cmd(lua_State *l)
 {
     struct kv_lua *lua = kv_lua_of(l);
-    int argc = lua_gettop(l);
+    struct arguments args;
+    bool allowed;
     if (lua->run == NULL)
         return raise(l, "ERR redis.acl_check_cmd can only be called inside a script invocation");
-    if (argc == 0)
-        return raise(l, "ERR Please specify at least one argument for this redis lib call");
-    struct argument_number few_numbers[ARGS_ON_STACK], *numbers = few_numbers;
-    struct kv_slice few[ARGS_ON_STACK], *argv = few;
-    if (argc > ARGS_ON_STACK) {
-        argv = lua_newuserdata(l, (size_t)argc * (sizeof(*argv) + sizeof(*numbers)));
-        numbers = (struct argument_number *)(argv + argc);
-    }
-    if (!take_arguments(l, argc, argv, numbers))
-        return raise(l, "ERR Lua redis lib command arguments must be strings or integers");
-    const struct kv_command *cmd = kv_engine_command(lua->run->outer.engine, argv[0]);
-    if (cmd != NULL && cmd->sub_count > 0 && argc > 1)
-        cmd = kv_command_sub(cmd, argv[1]);
-    if (cmd == NULL)
+    const char *error = take_arguments(l, &args);
+    if (error != NULL)
+        return raise(l, error);
+    if (!kv_script_may(lua->run, args.argv, args.argc, &allowed))
         return raise(l, "ERR Invalid command passed to redis.acl_check_cmd()");
-    lua_pushboolean(l, kv_script_may(lua->run, cmd, argv, argc));
+    lua_pushboolean(l, allowed);
     return 1;
 }
 

@@ -89,7 +89,7 @@ static struct scripts *scripts_of(struct kv_engine *e)
     }
     limit = limit == 0 ? SIZE_MAX : limit;
     if (KV_UNLIKELY(s->lua == NULL))
-        s->lua = kv_lua_create(SIZE_MAX);
+        s->lua = kv_lua_create();
     if (s->lua == NULL)
         return NULL;
     s->lua->limit_bytes = (size_t)limit;

@@ -36,8 +36,8 @@ KV_INLINE struct kv_lua *kv_lua_of(lua_State *l)
     return lua;
 }
 
-/* state.c. NULL: out of memory. `open` fills the globals; runs protected. */
-struct kv_lua *kv_lua_create(size_t limit_bytes);
+/* state.c. NULL: out of memory. Without a limit. */
+struct kv_lua *kv_lua_create(void);
 void kv_lua_destroy(struct kv_lua *lua);
 /* After a script: a full collection when much has piled up. */
 void kv_lua_tidy(struct kv_lua *lua);

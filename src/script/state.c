@@ -77,12 +77,12 @@ static int open_protected(lua_State *l)
     return 0;
 }
 
-struct kv_lua *kv_lua_create(size_t limit_bytes)
+struct kv_lua *kv_lua_create(void)
 {
     struct kv_lua *lua = kv_mem_try_zalloc(sizeof(*lua), KV_MEM_SCRIPT);
     if (lua == NULL)
         return NULL;
-    lua->limit_bytes = limit_bytes;
+    lua->limit_bytes = SIZE_MAX;
     lua->collect_bytes = COLLECT_MIN_BYTES;
     kv_random_secure(&lua->random, sizeof(lua->random));
     lua->main = lua_newstate(allocate, lua);
