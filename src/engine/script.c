@@ -12,7 +12,8 @@
  * Killing. `phase` says whether the script has written. The script changes it before its first
  * write, whoever kills it changes it otherwise, by compare-and-swap: a script is never killed after
  * a write, and never writes after it was killed. The error that ends it may be caught by the script
- * itself, so whoever runs it must ask again and again (kv_script_poll).
+ * itself, so whoever runs it must ask again and again: between its instructions (kv_script_poll),
+ * and before its commands, which may be slow (kv_script_due).
  *
  * While it is busy, its worker polls the sockets of its other connections and runs what they send,
  * one command at a time and without locks: nearly all is refused. Everything in the worker that
@@ -530,6 +531,11 @@ static void serve(struct kv_script *s)
     kv_delivery_round(w);
     kv_commit_round(w);
     take_back(w, s->aside);
+}
+
+bool kv_script_due(const struct kv_script *s)
+{
+    return s->outer.worker->now_ticks >= s->busy_ticks || is_phase(s->outer.engine, PHASE_KILLED);
 }
 
 bool kv_script_poll(struct kv_script *s)

@@ -76,6 +76,9 @@ void kv_script_drop_reply(struct kv_script *s);
 /* Protocol of the replies from now on: 2 or 3. */
 void kv_script_set_resp(struct kv_script *s, int resp);
 
+/* Before a command: whether to ask kv_script_poll, since the script is busy or must end. */
+bool kv_script_due(const struct kv_script *s) KV_MUST_CHECK;
+
 /* Between two instructions, every millisecond or so: true when the script must end now. Serves
  * other connections when it is busy; nothing of the script may be in the worker's arena. */
 bool kv_script_poll(struct kv_script *s) KV_MUST_CHECK;

@@ -91,6 +91,8 @@ static int call_generic(lua_State *l, bool raises)
     if (lua->run == NULL) {
         error = "redis.call can only be called inside a script invocation";
     } else {
+        if (KV_UNLIKELY(kv_script_due(lua->run)))
+            kv_lua_poll(l);
         error = take_arguments(l, &args);
         if (error == NULL)
             error = kv_script_call(lua->run, args.argv, args.argc);

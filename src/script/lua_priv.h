@@ -43,6 +43,11 @@ void kv_lua_destroy(struct kv_lua *lua);
 void kv_lua_tidy(struct kv_lua *lua);
 /* Gives a reference to a value back; it is kept when there is no memory to do so. */
 void kv_lua_unref(struct kv_lua *lua, int reference);
+/* Asks whether the script that runs must end, and serves others when it is busy; if so, kv_lua_end.
+ * Protected. */
+void kv_lua_poll(lua_State *l);
+/* Ends the script: raises an error that nothing of its own catches for long. Protected. */
+int kv_lua_end(lua_State *l);
 /* The handler that notes where an error was raised; for lua_pcall. */
 int kv_lua_note_error(lua_State *l);
 

@@ -165,6 +165,15 @@ static int protected_call(lua_State *l)
     return lua_gettop(l);
 }
 
+/* A coroutine that ended since the script must end takes with it whoever resumed it. */
+static int resume(lua_State *l)
+{
+    int count = call_original(l);
+    if (KV_LIKELY(!kv_lua_of(l)->killed))
+        return count;
+    return kv_lua_end(l);
+}
+
 /* The script's own handler, which is passed by once the script must end: it would run where no hook
  * ends it. */
 static int own_handler(lua_State *l)
@@ -403,6 +412,13 @@ static void change_math(lua_State *l)
     lua_pop(l, 1);
 }
 
+static void change_coroutine(lua_State *l)
+{
+    lua_getfield(l, LUA_GLOBALSINDEX, LUA_COLIBNAME);
+    wrap(l, "resume", resume);
+    lua_pop(l, 1);
+}
+
 /* The functions that look or write past guards, and those that could do harm. */
 static void change_base(lua_State *l)
 {
@@ -489,6 +505,7 @@ void kv_lua_open_sandbox(lua_State *l)
     change_string(l);
     change_table(l);
     change_math(l);
+    change_coroutine(l);
     change_base(l);
     add_os(l);
     guard_libraries(l);

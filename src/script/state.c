@@ -4,10 +4,11 @@
  * `script`, and is bounded: beyond the limit an allocation fails, which is the error "not enough
  * memory" in the script. Blocks that become smaller never fail, as Lua demands.
  *
- * A hook is called every HOOK_COUNT instructions. It asks the engine whether the script must end.
- * If so it raises an error, and from then on does so at every instruction, in the coroutine that
- * runs and in the main one: what catches the error gets the next one, until nothing is left that
- * catches.
+ * A hook is called every HOOK_COUNT instructions. It asks the engine whether the script must end;
+ * so does redis.call when the script is busy or was killed, since slow commands are few
+ * instructions. If so an error is raised, and from then on at every instruction, in the coroutine
+ * that runs and in the main one: what catches the error gets the next one, until nothing is left
+ * that catches. Whoever has resumed a coroutine that ended so ends likewise.
  *
  * The collector is Lua's own, step by step as memory is allocated. After a script that has left
  * much behind a full collection follows.
@@ -60,15 +61,25 @@ static int panic(lua_State *l)
 
 static void on_count(lua_State *l, lua_Debug *ar)
 {
-    struct kv_lua *lua = kv_lua_of(l);
     (void)ar;
-    if (lua->run == NULL || (!lua->killed && !kv_script_poll(lua->run)))
-        return;
+    kv_lua_poll(l);
+}
+
+int kv_lua_end(lua_State *l)
+{
+    struct kv_lua *lua = kv_lua_of(l);
     lua->killed = true;
     lua_sethook(l, on_count, LUA_MASKCOUNT, 1);
     lua_sethook(lua->main, on_count, LUA_MASKCOUNT, 1);
     lua_pushliteral(l, "Script killed by user with SCRIPT KILL...");
-    lua_error(l);
+    return lua_error(l);
+}
+
+void kv_lua_poll(lua_State *l)
+{
+    struct kv_lua *lua = kv_lua_of(l);
+    if (lua->run != NULL && (lua->killed || kv_script_poll(lua->run)))
+        kv_lua_end(l);
 }
 
 static int open_protected(lua_State *l)

@@ -410,10 +410,15 @@ def test_a_busy_script_is_killed(impatient):
              "while true do xpcall(function() while true do end end, function() while true do end end)"
              " end",
              "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+             "local function chain(n) return coroutine.create(function() while n == 0 do end "
+             "while true do coroutine.resume(chain(n - 1)) end end) end coroutine.resume(chain(3))",
+             "while true do redis.call('lrange', 'long', 0, -1) end",
+             "while true do redis.pcall('lrange', 'long', 0, -1) end",
              "while true do redis.call('get', 'x') end",
              "while true do redis.pcall('nosuch') end",
              "while true do pcall(redis.call, 'incr') end"]
     with impatient.raw() as conn:
+        conn.cmd("RPUSH", "long", *["item-%d" % i for i in range(50000)])
         for loop in loops:
             running = Running(impatient, loop)
             wait_busy(conn)
@@ -423,6 +428,7 @@ def test_a_busy_script_is_killed(impatient):
                 got.text.decode().startswith("ERR error in error handling"), got
             assert conn.cmd("PING") == b"PONG"
             assert conn.cmd("EVAL", "return 1", "0") == 1
+        conn.cmd("DEL", "long")
 
 
 def test_what_is_answered_while_a_script_is_busy(impatient):
