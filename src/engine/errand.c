@@ -53,13 +53,9 @@ static struct kv_errand *take_first(struct kv_errands *all)
     return x;
 }
 
-struct thread_start {
-    struct kv_errands *all;
-    uint32_t index;
-};
-
-static void run_errands(struct kv_errands *all, uint32_t index)
+static void run_errands(struct kv_errand_thread *self)
 {
+    struct kv_errands *all = self->all;
     pthread_mutex_lock(&all->mutex);
     while (!all->ending) {
         struct kv_errand *x = take_first(all);
@@ -69,13 +65,13 @@ static void run_errands(struct kv_errands *all, uint32_t index)
             all->idle_count--;
             continue;
         }
-        all->busy[index] = x;
+        self->busy = x;
         pthread_mutex_unlock(&all->mutex);
         x->work(x);
         kv_mem_flush();
         kv_mem_publish();
         pthread_mutex_lock(&all->mutex);
-        all->busy[index] = NULL;
+        self->busy = NULL;
         pthread_mutex_unlock(&all->mutex);
         kv_inbox_post(x->worker, KV_MSG_ERRAND, 0, 0, x);
         pthread_mutex_lock(&all->mutex);
@@ -85,11 +81,9 @@ static void run_errands(struct kv_errands *all, uint32_t index)
 
 static void *thread_main(void *arg)
 {
-    struct thread_start start = *(struct thread_start *)arg;
-    kv_mem_free(arg, sizeof(start), KV_MEM_OTHER);
     pthread_setname_np(pthread_self(), "kvik-errand");
     kv_mem_thread_name("errand");
-    run_errands(start.all, start.index);
+    run_errands(arg);
     kv_mem_thread_exit();
     return NULL;
 }
@@ -97,17 +91,15 @@ static void *thread_main(void *arg)
 /* Under the mutex. False: there is no thread, and none can be made. */
 static bool start_thread(struct kv_errands *all)
 {
-    struct thread_start *start = kv_mem_alloc(sizeof(*start), KV_MEM_OTHER);
-    *start = (struct thread_start){all, all->thread_count};
+    struct kv_errand_thread *thread = &all->threads[all->thread_count];
+    thread->all = all;
     sigset_t every, old;
     sigfillset(&every); /* signals are for the workers */
     pthread_sigmask(SIG_BLOCK, &every, &old);
-    bool started = pthread_create(&all->threads[all->thread_count], NULL, thread_main, start) == 0;
+    bool started = pthread_create(&thread->id, NULL, thread_main, thread) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (started)
         all->thread_count++;
-    else
-        kv_mem_free(start, sizeof(*start), KV_MEM_OTHER);
     return all->thread_count > 0;
 }
 
@@ -146,13 +138,13 @@ void kv_errands_stop(struct kv_errands *all)
     pthread_mutex_lock(&all->mutex);
     all->ending = true;
     for (uint32_t i = 0; i < all->thread_count; i++)
-        if (all->busy[i] != NULL)
-            atomic_store(&all->busy[i]->cancelled, true);
+        if (all->threads[i].busy != NULL)
+            atomic_store(&all->threads[i].busy->cancelled, true);
     pthread_cond_broadcast(&all->wake);
     uint32_t count = all->thread_count;
     pthread_mutex_unlock(&all->mutex);
     for (uint32_t i = 0; i < count; i++)
-        pthread_join(all->threads[i], NULL);
+        pthread_join(all->threads[i].id, NULL);
     all->thread_count = 0;
 }
 

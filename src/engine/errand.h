@@ -71,14 +71,19 @@ enum kv_err kv_call_errand(struct kv_call *call, struct kv_errand *x) KV_MUST_CH
 
 /* --- for engine/ --- */
 
+struct kv_errand_thread {
+    struct kv_errands *all;
+    struct kv_errand *busy; /* at work */
+    pthread_t id;
+};
+
 struct kv_errands {         /* of the engine */
     struct kv_errand *held; /* hold keys; changes in KV_MODE_STOP, as does the next */
     uint32_t held_epoch;    /* rises when keys are let go */
     pthread_mutex_t mutex;  /* of all below */
     pthread_cond_t wake;
-    struct kv_errand *first, *last;            /* wait for a thread */
-    struct kv_errand *busy[KV_ERRAND_THREADS]; /* at work, by thread */
-    pthread_t threads[KV_ERRAND_THREADS];
+    struct kv_errand *first, *last; /* wait for a thread */
+    struct kv_errand_thread threads[KV_ERRAND_THREADS];
     uint32_t thread_count, idle_count;
     bool ending;
 };
