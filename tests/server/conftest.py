@@ -33,6 +33,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "kvik_only: not for the reference server")
+    config.addinivalue_line("markers", "single: long, and nothing in it is of several threads")
     if config.getoption("--reference", default=False):
         os.environ["KVIK_SERVER"] = REFERENCE
 

@@ -264,6 +264,7 @@ def test_history_files_are_removed(start, folder):
         b"file appendonly.aof.1.incr.aof seq 1 type i\n"
 
 
+@pytest.mark.single
 def test_a_tail_cut_at_any_byte_is_repaired(start, folder):
     whole = SET_A + SET_B
     for size in range(len(whole) + 1):

@@ -365,6 +365,7 @@ def fault_at_start(start_server, folder):
     return re.search(r"Can't load 'dump.rdb': (.*) \(offset (\d+)\)", server.log()).groups()
 
 
+@pytest.mark.single
 @pytest.mark.kvik_only
 def test_the_first_fault_is_told(start_server, folder, empty_server, raw):
     """The same fault and offset as one thread finds, wherever the damage is."""

@@ -346,6 +346,7 @@ class Filler:
             conn.close()
 
 
+@pytest.mark.single
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("sizes", [SMALL, MIXED], ids=["small", "mixed"])
 def test_figures_add_up_to_resident_memory(start_server, sizes):

@@ -170,6 +170,7 @@ def test_the_time_to_live_goes_with_it(raw, target, there):
     assert there.cmd("EXISTS", "k") == 0
 
 
+@pytest.mark.single
 def test_every_type_arrives_as_it_was(raw, target, there):
     rng = random.Random(os.environ.get("SEED", "7"))
     words = ["%x" % rng.randrange(1 << 40) for _ in range(700)]
