@@ -60,7 +60,8 @@ void kv_lua_guard(lua_State *l, bool metatable);
 /* api.c: pushes the table `redis`. */
 void kv_lua_push_api(lua_State *l);
 
-/* Libraries of our own; each returns its table. */
+/* Libraries of our own, and cjson within bounds; each returns its table. */
+int kv_lua_open_json(lua_State *l);    /* cjson */
 int kv_lua_open_msgpack(lua_State *l); /* cmsgpack */
 int kv_lua_open_struct(lua_State *l);
 

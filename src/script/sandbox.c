@@ -22,7 +22,6 @@
  */
 #include "script/lua_priv.h"
 #include <lua5.1/lua-bitop.h>
-#include <lua5.1/lua-cjson.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -499,7 +498,7 @@ void kv_lua_open_sandbox(lua_State *l)
     open_library(l, LUA_STRLIBNAME, luaopen_string);
     open_library(l, LUA_MATHLIBNAME, luaopen_math);
     open_library(l, "bit", luaopen_bit);
-    open_returned(l, "cjson", luaopen_cjson);
+    open_returned(l, "cjson", kv_lua_open_json);
     open_returned(l, "cmsgpack", kv_lua_open_msgpack);
     open_returned(l, "struct", kv_lua_open_struct);
     change_string(l);
