@@ -10,7 +10,9 @@
  *
  * The text under construction lies in a userdata at a fixed place of the stack, so that it is
  * counted and bounded as a script's memory and gone after an error. Input is read through a cursor
- * that never passes its end; lengths in it are believed only as far as there are bytes.
+ * that never passes its end; lengths in it are believed only as far as there are bytes. A few
+ * tables that contain each other many times are a text without end in practice, so packing asks
+ * from time to time whether the script must end.
  *
  * Threads: as state.c.
  */
@@ -18,6 +20,7 @@
 #include <math.h>
 
 #define LEVELS_MAX 16
+#define POLL_VALUES 65536 /* values between two questions whether the script must end */
 
 /* --- packing --- */
 
@@ -26,6 +29,7 @@ struct packer {
     int place; /* of the userdata on the stack */
     char *bytes;
     size_t len, capacity;
+    size_t values; /* so far */
 };
 
 static char *space(struct packer *p, size_t need)
@@ -178,6 +182,8 @@ static void pack_value(struct packer *p, int level)
 {
     lua_State *l = p->l;
     luaL_checkstack(l, 6, "too many nested values");
+    if (++p->values % POLL_VALUES == 0)
+        kv_lua_poll(l);
     switch (lua_type(l, -1)) {
     case LUA_TSTRING:
         pack_string(p);

@@ -512,6 +512,20 @@ def test_a_transaction_is_queued_beside_a_busy_script(impatient):
 
 
 @pytest.mark.kvik_only
+@pytest.mark.parametrize("script", [
+    "local t = {} for i = 1, 100 do t[i] = t end return cmsgpack.pack(t)",
+    "local t = {} for i = 1, 60 do t = {t, t} end return cjson.encode(t)",
+])
+def test_a_library_that_does_not_end_is_killed(start_server, script):
+    server = start_server("--busy-reply-threshold", "50", "--script-memory-limit", "4gb", threads=1)
+    with server.raw() as conn:
+        running = Running(server, script)
+        wait_busy(conn)
+        assert conn.cmd("SCRIPT", "KILL") == b"OK"
+        assert running.result().text.decode().startswith(KILLED)
+
+
+@pytest.mark.kvik_only
 def test_a_key_that_is_due_is_watched_beside_a_busy_script(start_server):
     server = start_server("--busy-reply-threshold", "50", "--appendonly", "yes", threads=1)
     with server.raw() as conn:
