@@ -295,7 +295,7 @@ static int unpack(lua_State *l)
         }
         pos += size;
     }
-    lua_pushnumber(l, (lua_Number)pos + 1);
+    lua_pushnumber(l, (lua_Number)((lua_Integer)pos + 1)); /* before the data, if that was asked */
     return values + 1;
 }
 
