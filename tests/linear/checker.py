@@ -12,6 +12,7 @@ everything), each of which is decided alone: linearizability is local.
 from collections import namedtuple
 
 import model
+import scripts  # noqa: F401: adds its step to the model
 
 # invoke and response in any unit of one clock; response is None when the reply never came
 Operation = namedtuple("Operation", "client step reply invoke response")
@@ -45,17 +46,16 @@ class Result:
 
 def keys_of(step):
     """Key indexes that a step touches; None for the whole keyspace."""
-    if step[0] == "EXEC":
-        found = set()
-        for inner in step[1:]:
+    if step[0] in WHOLE:
+        return None
+    found = {model.INDEX[word] for word in step[1:] if word in model.INDEX}
+    for inner in step[1:]:
+        if isinstance(inner, tuple):  # of EXEC, or of a script
             keys = keys_of(inner)
             if keys is None:
                 return None
             found |= keys
-        return found
-    if step[0] in WHOLE:
-        return None
-    return {model.INDEX[word] for word in step[1:] if word in model.INDEX}
+    return found
 
 
 def parts(history):

@@ -5,8 +5,8 @@ A state is a tuple (values, watches, dirty): the values of KEYS in order (bytes 
 of bytes for a list, or None for a missing key), for each client the frozenset of key indexes it watches, and the frozenset of clients
 whose watched keys have changed. States are hashable, so that the checker can remember them.
 
-A step is a tuple (name, arguments...); "EXEC" has the queued steps as its arguments. apply() gives
-(reply, new state); replies are in the form that raw.py parses, errors as Error.
+A step is a tuple (name, arguments...); "EXEC" has the queued steps as its arguments; "SCRIPT" is in
+scripts.py. apply() gives (reply, new state); replies are in the form that raw.py parses, errors as Error.
 
 A command that blocks takes effect once, when it is served, or, when its time is over, at some moment
 at which nothing was there. Which of its keys serves it depends on which became ready first, so

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from checker import Operation  # noqa: E402
 from model import KEYS  # noqa: E402
 from raw import Incomplete, encode, parse_at  # noqa: E402
+from scripts import HOWS, Lines  # noqa: E402
 
 
 class Steps:
@@ -29,6 +30,9 @@ class Steps:
         "exec": "SET GET INCR MGET WATCH WATCH EXEC EXEC EXEC DEL RENAME UNWATCH EXPIRE",
         "lists": "RPUSH LPUSH LPOP RPOP LMOVE LLEN LRANGE BLPOP BRPOP BLMOVE RENAME DEL",
         "queues": "RPUSH RPUSH RPUSH LPUSH BLPOP BLPOP BRPOP BLMOVE BLMOVE LLEN EXEC EXEC WATCH SET",
+        "scripts": "SCRIPT SCRIPT SCRIPT SCRIPT SET GET INCR MGET MSET DEL RENAME EXEC WATCH EXISTS",
+        "script-queues": "SCRIPT SCRIPT SCRIPT RPUSH LPUSH BLPOP BLPOP BRPOP BLMOVE LLEN EXEC SET",
+        "script-whole": "SCRIPT SCRIPT SET GET INCR MSET DEL FLUSHALL DBSIZE KEYS EXEC WATCH",
         "all": "SET GET INCR MSET MGET DEL UNLINK RENAME RENAMENX COPY EXISTS APPEND GETSET EXPIRE "
                "WATCH EXEC EXEC FLUSHALL DBSIZE KEYS MSETNX SETNX GETDEL STRLEN",
     }
@@ -37,6 +41,7 @@ class Steps:
         self.dice = dice
         self.names = self.MIXES[mix].split()
         self.inner = [name for name in self.names if name not in ("WATCH", "UNWATCH", "EXEC")]
+        self.plain = [name for name in self.inner if name != "SCRIPT"]
         self.timeout = b"0.01"
         self.keys = KEYS[:keys]
         self.number = 0
@@ -53,6 +58,8 @@ class Steps:
         if name == "EXEC":
             return (name,) + tuple(self.step(dice.choice(self.inner))
                                    for _ in range(dice.randint(1, 3)))
+        if name == "SCRIPT":
+            return (name, dice.choice(HOWS)) + self.script(two)
         if name in ("SET", "GETSET", "SETNX"):
             return (name, two[0], self.value())
         if name in ("RPUSH", "LPUSH"):
@@ -77,12 +84,22 @@ class Steps:
             return (name,)
         return (name, b"*") if name == "KEYS" else (name, two[0]) + extra.get(name, ())
 
+    def script(self, two):
+        """Name and payload of a script."""
+        dice = self.dice
+        name = dice.choice([b"RUN", b"RUN", b"RUN", b"SWAP", b"TRANSFER"])
+        if name != b"RUN":
+            return (name,) + tuple(two)
+        return (name,) + tuple(self.step(dice.choice(self.plain))
+                               for _ in range(dice.randint(1, 4)))
 
-def to_wire(step):
+
+def to_wire(step, scripts):
     """The bytes of a step, and how many replies they have."""
-    if step[0] != "EXEC":
-        return encode(*step), 1
-    lines = [("MULTI",)] + [inner for inner in step[1:]] + [("EXEC",)]
+    inner = step[1:] if step[0] == "EXEC" else (step,)
+    lines = [scripts.line(one) if one[0] == "SCRIPT" else one for one in inner]
+    if step[0] == "EXEC":
+        lines = [("MULTI",), *lines, ("EXEC",)]
     return b"".join(encode(*line) for line in lines), len(lines)
 
 
@@ -92,21 +109,23 @@ def order_of_keys(step, reply):
         return sorted(reply)
     if step[0] == "EXEC" and reply is not None:
         return [order_of_keys(inner, item) for inner, item in zip(step[1:], reply)]
+    if step[:1] + step[2:3] == ("SCRIPT", b"RUN"):
+        return [order_of_keys(inner, item) for inner, item in zip(step[3:], reply)]
     return reply
 
 
 class Client:
     """One connection with a burst under way."""
 
-    def __init__(self, number, conn):
-        self.number, self.conn = number, conn
+    def __init__(self, number, conn, scripts):
+        self.number, self.conn, self.scripts = number, conn, scripts
         self.operations = []
         self.burst = []
         self.invoke = 0
         self.left = 0
 
     def send(self, steps):
-        wires = [to_wire(step) for step in steps]
+        wires = [to_wire(step, self.scripts) for step in steps]
         self.burst = list(zip(steps, [count for _, count in wires]))
         self.left = sum(count for _, count in wires)
         data = b"".join(wire for wire, _ in wires)
@@ -135,10 +154,12 @@ class Client:
 
 def record(server, dice, mix="all", clients=4, bursts=6, burst=4, keys=4):
     """A history on an empty server: one list of operations a client."""
+    scripts = Lines()
     with server.raw() as conn:
         assert conn.cmd("FLUSHALL") == b"OK"
+        scripts.load(conn)
     steps = Steps(dice, mix, keys)
-    team = [Client(number, server.raw(timeout=30)) for number in range(clients)]
+    team = [Client(number, server.raw(timeout=30), scripts) for number in range(clients)]
     plan = [[[steps.step() for _ in range(dice.randint(1, burst))] for _ in range(bursts)]
             for _ in team]
     by_socket = {client.conn.sock: client for client in team}

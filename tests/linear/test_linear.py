@@ -108,6 +108,26 @@ SET_X = (("SET", b"a", b"1"), b"OK", 0, 10)
     # an order across keys that nobody can explain
     (build([(("SET", b"a", b"1"), b"OK", 0, 9), (("GET", b"b"), None, 10, 11)],
            [(("SET", b"b", b"1"), b"OK", 0, 9), (("GET", b"a"), None, 10, 11)]), False),
+    # a script is one step: nobody sees half of it, whether it declares its keys or not
+    (build([(("SCRIPT", b"declared", b"RUN", ("SET", b"a", b"1"), ("SET", b"b", b"1")),
+             [b"OK", b"OK"], 0, 9)],
+           [(("MGET", b"a", b"b"), [b"1", None], 1, 2)]), False),
+    (build([(("SCRIPT", b"none", b"RUN", ("SET", b"a", b"1"), ("SET", b"b", b"1")),
+             [b"OK", b"OK"], 0, 9)],
+           [(("MGET", b"a", b"b"), [b"1", b"1"], 1, 2)]), True),
+    (build([(("SET", b"a", b"1"), b"OK", 0, 1), (("SCRIPT", b"first", b"SWAP", b"a", b"b"),
+                                                [b"1", None], 2, 9)],
+           [(("EXISTS", b"a", b"b"), 0, 3, 4)]), False),
+    # who waits is not served inside of a script
+    (build([(("BLPOP", b"a", b"0"), [b"a", b"1"], 0, 9)],
+           [(("SCRIPT", b"none", b"RUN", ("RPUSH", b"a", b"1"), ("LLEN", b"a")), [1, 0], 3, 4)]),
+     False),
+    (build([(("BLPOP", b"a", b"0"), [b"a", b"1"], 0, 9)],
+           [(("SCRIPT", b"none", b"RUN", ("RPUSH", b"a", b"1"), ("LLEN", b"a")), [1, 1], 3, 4)]),
+     True),
+    # a script that changes what is watched makes EXEC fail
+    (build([(("WATCH", b"a"), b"OK", 0, 1), (("EXEC", ("SET", b"b", b"1")), [b"OK"], 6, 7)],
+           [(("SCRIPT", b"none", b"RUN", ("SET", b"a", b"1")), [b"OK"], 2, 5)]), False),
     # a command without reply may have happened or not
     (build([(("SET", b"a", b"1"), None, 0, None)], [(("GET", b"a"), b"1", 5, 6)]), True),
     (build([(("SET", b"a", b"1"), None, 0, None)], [(("GET", b"a"), None, 5, 6)]), True),
