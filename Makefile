@@ -79,6 +79,7 @@ help:
 	@echo 'make fuzz T=resp TIME=60   search with libFuzzer; T=all: each target in turn'
 	@echo 'make bench           measure against the installed redis-server'
 	@echo 'make bench-types     hashes, lists, sets, sorted sets likewise'
+	@echo 'make bench-messages  PUBLISH, transactions, waiting, scripts, tracking, eviction likewise'
 	@echo 'make bench-persist   saving and loading likewise'
 	@echo 'make bench-mem       the allocator against others; QUICK=1: less than 40 seconds'
 	@echo 'make lib             the memory layer for other programs: $(BUILD)/lib (docs/mem-library.md)'

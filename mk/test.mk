@@ -10,7 +10,7 @@
 
 .PHONY: test test-matrix test-unit test-server test-compare test-clients test-budget unit-programs \
         model-programs replay-programs bench-programs budget-programs client-programs fuzz \
-        fuzz-program bench bench-types bench-persist bench-evict bench-frag bench-aof bench-build \
+        fuzz-program bench bench-types bench-messages bench-persist bench-evict bench-frag bench-aof bench-build \
         bench-io soak coverage
 
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck -lsubunit -lrt -lm)
@@ -134,6 +134,11 @@ bench:
 bench-types:
 	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
 	@$(PYTHON) tests/bench/datatypes.py $(ARGS)
+
+# Messages, transactions, waiting, scripts, tracking and eviction beside redis-server.
+bench-messages:
+	@$(MAKE) --no-print-directory -j2 V=release server bench-programs
+	@$(PYTHON) tests/bench/messages.py $(ARGS)
 
 # Saving and loading beside redis-server. ARGS="--full": 5 million keys.
 bench-persist:
