@@ -366,7 +366,7 @@ class Table:
         categories = "".join(f'"{c}",' for c in CATEGORIES)
         count, ids = len(self.top), len(flatten(self.top))
         return (header(TABLE_COMMENT) + '\n#include "cmd/table.h"\n\n#include "cmd/docs_table.h"\n'
-                '#include "cmd/functions.h"\n#include "cmd/helper.h"\n\n'
+                '#include "cmd/functions.h"\n#include "cmd/helper.h"\n#include "script/function.h"\n\n'
                 "const char *const kv_command_acl_categories[KV_COMMAND_ACL_CATEGORY_COUNT] = "
                 f"{{{categories}}};\n\n"
                 f"{TABLE_MACROS}\n{self.keys.definitions()}\n{self.tips.definitions()}\n"
@@ -377,7 +377,8 @@ class Table:
                 f".command_count = {count}, .id_count = {ids}, "
                 ".category_count = KV_COMMAND_ACL_CATEGORY_COUNT, "
                 ".categories = kv_command_acl_categories, "
-                ".line_key_flags = kv_cmd_line_key_flags, .client_line = kv_cmd_client_line};\n")
+                ".line_key_flags = kv_cmd_line_key_flags, .client_line = kv_cmd_client_line, "
+                ".libraries = &kv_function_library_ops};\n")
 
 
 TABLE_COMMENT = """ * What the engine has to know of every command: flags, mode, keys, function. Top-level commands and

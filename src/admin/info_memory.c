@@ -12,6 +12,7 @@
 
 #include "admin/memory.h"
 #include "base/number.h"
+#include "script/function.h"
 #include "script/script.h"
 #include <unistd.h>
 
@@ -86,25 +87,28 @@ static const char *policy(struct kv_engine *e)
     return kv_directives[index].names[kv_config_number(c, "maxmemory-policy")];
 }
 
-/* Functions are kept in an interpreter of their own, which this version does not have. */
+/* Functions have an interpreter of their own. */
 static void write_scripts(struct kv_text *out, struct kv_engine *e)
 {
     struct kv_script_figures f;
+    struct kv_function_figures fn;
     kv_script_figures_read(e, &f);
-    uint64_t all = f.vm_bytes + f.cache_bytes;
+    kv_function_figures_read(e, &fn);
+    uint64_t vm_bytes = f.vm_bytes + fn.vm_bytes;
     write_bytes(out, "used_memory_lua", f.vm_bytes);
     kv_text_printf(out,
                    "used_memory_vm_eval:%llu\r\n"
                    "used_memory_scripts_eval:%llu\r\n"
                    "number_of_cached_scripts:%llu\r\n"
-                   "number_of_functions:0\r\n"
-                   "number_of_libraries:0\r\n"
-                   "used_memory_vm_functions:0\r\n",
+                   "number_of_functions:%llu\r\n"
+                   "number_of_libraries:%llu\r\n"
+                   "used_memory_vm_functions:%llu\r\n",
                    (unsigned long long)f.vm_bytes, (unsigned long long)f.cache_bytes,
-                   (unsigned long long)f.scripts);
-    write_bytes(out, "used_memory_vm_total", f.vm_bytes);
-    kv_info_fixed(out, "used_memory_functions:0\n");
-    write_bytes(out, "used_memory_scripts", all);
+                   (unsigned long long)f.scripts, (unsigned long long)fn.functions,
+                   (unsigned long long)fn.libraries, (unsigned long long)fn.vm_bytes);
+    write_bytes(out, "used_memory_vm_total", vm_bytes);
+    kv_text_printf(out, "used_memory_functions:%llu\r\n", (unsigned long long)fn.cache_bytes);
+    write_bytes(out, "used_memory_scripts", vm_bytes + f.cache_bytes + fn.cache_bytes);
 }
 
 void kv_info_memory(struct kv_engine *e, struct kv_text *out)

@@ -18,6 +18,7 @@ enum kv_lock_rank {
     KV_RANK_BACKGROUND = 40, /* queue of the background thread */
     KV_RANK_COMMAND_LOG = 50,
     KV_RANK_LATENCY = 51,
+    KV_RANK_SCRIPT = 52,    /* command line of a busy function */
     KV_RANK_MEM = 60,       /* list of memory slots */
     KV_RANK_MEM_CLASS = 61, /* slabs of one size class */
     KV_RANK_MEM_CHUNK = 62, /* chunks of slabs */

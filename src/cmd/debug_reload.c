@@ -4,8 +4,8 @@
  * that what was saved is what is loaded. NOSAVE loads a file that is there, NOFLUSH leaves the
  * keyspace, MERGE lets keys of the file replace others.
  *
- * What the file holds besides keys (functions, modules' data) is the saver's; without one (library
- * use) it is dropped. A saving that goes on in the background is given up first: it would write the
+ * What the file holds for others (modules' data) is the saver's; without one (library use) it is
+ * dropped. A saving that goes on in the background is given up first: it would write the
  * same file.
  *
  * When loading fails the keyspace has what was read before the fault; the log has its offset.
@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/snapshot.h"
 #include "engine/tracking.h"
+#include "persist/rdb_libraries.h"
 #include "persist/save.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +31,15 @@ static struct kv_rdb_kept *kept_of(const struct kv_options *options)
 static bool save(struct kv_call *call, const struct kv_options *options)
 {
     int error;
+    struct kv_rdb_kept kept = {0};
+    if (kept_of(options) != NULL)
+        kept = *kept_of(options);
+    if (kv_rdb_libraries_collect(call->engine, &kept.libraries) != KV_OK) {
+        kv_call_no_memory(call);
+        return false;
+    }
     struct kv_rdb_save_options o = {
-        .kept = kept_of(options),
+        .kept = &kept,
         .compress = options->rdb_compression,
         .checksums = options->rdb_checksum,
         .incremental_sync = options->rdb_incremental_sync,
@@ -39,6 +47,7 @@ static bool save(struct kv_call *call, const struct kv_options *options)
     o.notes.saved_at = kv_clock_wall_ms() / 1000;
     o.notes.used_bytes = (uint64_t)kv_mem_used_total();
     enum kv_err err = kv_rdb_save_path(options->dbfilename, &call->view, &o, &error);
+    kv_rdb_bytes_release(&kept.libraries);
     if (err == KV_OK)
         return true;
     kv_log(KV_LOG_WARNING, "Saving to %s failed: %s", options->dbfilename, strerror(error));
@@ -55,12 +64,16 @@ static void empty_keyspace(struct kv_call *call)
         kv_store_garbage_free(garbage);
     if (kept_of(kv_engine_options(call->engine)) != NULL)
         kv_rdb_kept_release(kept_of(kv_engine_options(call->engine)));
+    kv_rdb_libraries_clear(call->engine);
 }
 
+/* Libraries of the names that the file has go when others are left: only keys are ever merged. */
 static bool load(struct kv_call *call, const struct kv_options *options, bool merge)
 {
+    char error[KV_LIBRARY_ERROR_MAX];
     struct kv_rdb_reader r;
-    struct kv_rdb_load l = {.merge = merge, .kept = kept_of(options)};
+    struct kv_rdb_kept own = {0}, *kept = kept_of(options) != NULL ? kept_of(options) : &own;
+    struct kv_rdb_load l = {.merge = merge, .kept = kept};
     int fd;
     if (kv_file_open(options->dbfilename, O_RDONLY, 0, &fd) != KV_OK) {
         kv_log(KV_LOG_WARNING, "Opening %s failed: %s", options->dbfilename, strerror(errno));
@@ -71,7 +84,10 @@ static bool load(struct kv_call *call, const struct kv_options *options, bool me
     r.checksums = options->rdb_checksum;
     call->view.flags |= KV_VIEW_QUIET;
     enum kv_err err = kv_rdb_load(&r, &call->view, &l);
-    if (err != KV_OK) {
+    if (err == KV_OK && !kv_rdb_libraries_load(call->engine, &kept->libraries, true, error)) {
+        kv_call_error(call, "ERR Error trying to load the RDB dump, check server logs");
+        err = KV_ERR_SYNTAX;
+    } else if (err != KV_OK) {
         kv_log(KV_LOG_WARNING, "Loading %s failed at offset %llu: %s", options->dbfilename,
                (unsigned long long)r.fault_offset, r.fault);
         kv_call_error(call, "ERR Error trying to load the RDB dump, check server logs");
@@ -80,6 +96,8 @@ static bool load(struct kv_call *call, const struct kv_options *options, bool me
                options->dbfilename, l.version, (unsigned long long)l.keys,
                (unsigned long long)l.expired, (unsigned long long)l.empty);
     }
+    kv_rdb_bytes_release(&kept->libraries);
+    kv_rdb_kept_release(&own);
     kv_rdb_reader_release(&r);
     close(fd);
     return err == KV_OK;

@@ -46,6 +46,82 @@ static const struct kv_command_arg args_evalsha_ro[] = {
      .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
 };
 
+static const struct kv_command_arg args_fcall[] = {
+    {.name = "function", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+    {.name = "arg",
+     .type = KV_ARG_STRING,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_fcall_ro[] = {
+    {.name = "function", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "numkeys", .type = KV_ARG_INTEGER, .key_spec = -1},
+    {.name = "key", .type = KV_ARG_KEY, .key_spec = 0, .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+    {.name = "arg",
+     .type = KV_ARG_STRING,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL | KV_ARG_MULTIPLE},
+};
+
+static const struct kv_command_arg args_function_delete[] = {
+    {.name = "library-name", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_function_flush_1[] = {
+    {.name = "async", .type = KV_ARG_PURE_TOKEN, .token = "ASYNC", .key_spec = -1},
+    {.name = "sync", .type = KV_ARG_PURE_TOKEN, .token = "SYNC", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_function_flush[] = {
+    {.name = "flush-type",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_function_flush_1,
+     .arg_count = 2},
+};
+
+static const struct kv_command_arg args_function_list[] = {
+    {.name = "library-name-pattern",
+     .type = KV_ARG_STRING,
+     .token = "LIBRARYNAME",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "withcode",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "WITHCODE",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+};
+
+static const struct kv_command_arg args_function_load[] = {
+    {.name = "replace",
+     .type = KV_ARG_PURE_TOKEN,
+     .token = "REPLACE",
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL},
+    {.name = "function-code", .type = KV_ARG_STRING, .key_spec = -1},
+};
+
+static const struct kv_command_arg args_function_restore_2[] = {
+    {.name = "flush", .type = KV_ARG_PURE_TOKEN, .token = "FLUSH", .key_spec = -1},
+    {.name = "append", .type = KV_ARG_PURE_TOKEN, .token = "APPEND", .key_spec = -1},
+    {.name = "replace", .type = KV_ARG_PURE_TOKEN, .token = "REPLACE", .key_spec = -1},
+};
+
+static const struct kv_command_arg args_function_restore[] = {
+    {.name = "serialized-value", .type = KV_ARG_STRING, .key_spec = -1},
+    {.name = "policy",
+     .type = KV_ARG_ONEOF,
+     .key_spec = -1,
+     .flags = KV_ARG_OPTIONAL,
+     .args = args_function_restore_2,
+     .arg_count = 3},
+};
+
 static const struct kv_command_arg args_script_exists[] = {
     {.name = "sha1", .type = KV_ARG_STRING, .key_spec = -1, .flags = KV_ARG_MULTIPLE},
 };
@@ -97,6 +173,68 @@ const struct kv_command_docs kv_command_docs_scripting[] = {
      .complexity = "Depends on the script that is executed",
      .args = args_evalsha_ro,
      .arg_count = 4},
+    {.summary = "Calls a function",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "Depends on the function that is called",
+     .args = args_fcall,
+     .arg_count = 4},
+    {.summary = "Calls a function that only reads",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "Depends on the function that is called",
+     .args = args_fcall_ro,
+     .arg_count = 4},
+    {.summary = "Loads, looks at and removes libraries of functions",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "Depends on the subcommand"},
+    {.summary = "Removes a library with its functions",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(N) where N is the number of functions",
+     .args = args_function_delete,
+     .arg_count = 1},
+    {.summary = "Returns all libraries as a payload that FUNCTION RESTORE takes",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(N) where N is the length of all code"},
+    {.summary = "Removes all libraries",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(N) where N is the number of functions",
+     .args = args_function_flush,
+     .arg_count = 1},
+    {.summary = "Lists the subcommands of FUNCTION",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(1)"},
+    {.summary = "Ends the function that runs, unless it has written",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(1)"},
+    {.summary = "Lists libraries and their functions",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(N) where N is the number of functions",
+     .args = args_function_list,
+     .arg_count = 2},
+    {.summary = "Adds a library, or replaces the one of its name",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(N) where N is the length of the code, and what that does",
+     .args = args_function_load,
+     .arg_count = 2},
+    {.summary = "Adds the libraries of a payload of FUNCTION DUMP",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(N) where N is the number of functions, and what loading them does",
+     .args = args_function_restore,
+     .arg_count = 2},
+    {.summary = "Tells which function is busy, and how many there are",
+     .since = "7.0.0",
+     .group = "scripting",
+     .complexity = "O(1)"},
     {.summary = "Loads, looks up and ends scripts",
      .since = "2.6.0",
      .group = "scripting",

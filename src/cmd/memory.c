@@ -6,7 +6,7 @@
  * STATS has Redis' fields first, in their order, then ours: per database and type, by owner, by
  * thread, and where resident memory is. Redis counts tables and indexes as overhead; here they
  * belong to the dataset, since they go with the last key. Fields without a counterpart here
- * (replicas, functions, cluster) are 0.
+ * (replicas, cluster) are 0.
  *
  * USAGE is exact and does not sample: a value is one block, or one block and its large string, and
  * both know their size. SAMPLES is checked and otherwise ignored.
@@ -23,6 +23,7 @@
 #include "cmd/functions.h"
 #include "cmd/helper.h"
 #include "engine/call.h"
+#include "script/function.h"
 #include "script/script.h"
 
 #define DOCTOR_SMALL_BYTES (5 << 20)     /* below, nothing is judged */
@@ -171,8 +172,10 @@ void kv_cmd_memory_stats(struct kv_call *call)
     struct kv_caches caches;
     struct stats s = {.call = call, .pairs = 11};
     struct kv_script_figures scripts;
+    struct kv_function_figures functions;
     kv_memory_figures_read(call->engine, &f);
     kv_script_figures_read(call->engine, &scripts);
+    kv_function_figures_read(call->engine, &functions);
     kv_caches_read(&caches);
     struct kv_chunk *token = kv_out_deferred_begin(call->out);
     field_int(call, "peak.allocated", f.peak);
@@ -184,8 +187,8 @@ void kv_cmd_memory_stats(struct kv_call *call)
     field_int(call, "cluster.links", 0);
     field_int(call, "aof.buffer", 0);
     field_int(call, "lua.caches", (int64_t)scripts.cache_bytes);
-    field_int(call, "functions.caches", 0);
-    field_int(call, "script.VMs", (int64_t)scripts.vm_bytes);
+    field_int(call, "functions.caches", (int64_t)functions.cache_bytes);
+    field_int(call, "script.VMs", (int64_t)(scripts.vm_bytes + functions.vm_bytes));
     s.pairs += stats_databases(call);
     s.pairs += stats_sums(call, &f);
     s.pairs += stats_allocator(call, &f);

@@ -8,6 +8,7 @@
 #include "script/script.h"
 #include "cmd/functions.h"
 #include "cmd/helper.h"
+#include "cmd/script_priv.h"
 #include "engine/engine.h"
 #include "engine/script.h"
 
@@ -70,9 +71,9 @@ void kv_cmd_script_flush(struct kv_call *call)
     kv_reply_ok(call->out);
 }
 
-void kv_cmd_script_kill(struct kv_call *call)
+void kv_script_reply_kill(struct kv_call *call, bool function)
 {
-    switch (kv_script_kill(call->engine)) {
+    switch (kv_script_kill(call->engine, function)) {
     case KV_SCRIPT_KILLED:
         kv_reply_ok(call->out);
         break;
@@ -84,7 +85,15 @@ void kv_cmd_script_kill(struct kv_call *call)
                             "the dataset. You can either wait the script termination or kill the "
                             "server in a hard way using the SHUTDOWN NOSAVE command.");
         break;
+    case KV_SCRIPT_OF_OTHER:
+        kv_call_error(call, kv_script_busy_text(call->engine));
+        break;
     }
+}
+
+void kv_cmd_script_kill(struct kv_call *call)
+{
+    kv_script_reply_kill(call, false);
 }
 
 void kv_cmd_script_help(struct kv_call *call)

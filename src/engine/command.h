@@ -130,13 +130,14 @@ typedef size_t (*kv_client_line_fn)(struct kv_engine *e, const struct kv_client 
 /* The whole table, handed to the engine when it is created; with what the engine has to ask about
  * commands. */
 struct kv_command_table {
-    const struct kv_command *commands;  /* top level, sorted by name */
-    uint32_t command_count;             /* top level */
-    uint32_t id_count;                  /* with subcommands */
-    uint32_t category_count;            /* permission categories, at most 32 */
-    const char *const *categories;      /* their names; bit i of acl_categories is name i */
-    kv_cmd_key_flags_fn line_key_flags; /* NULL: such keys need all that their flags say */
-    kv_client_line_fn client_line;      /* NULL: lines are empty */
+    const struct kv_command *commands;      /* top level, sorted by name */
+    uint32_t command_count;                 /* top level */
+    uint32_t id_count;                      /* with subcommands */
+    uint32_t category_count;                /* permission categories, at most 32 */
+    const char *const *categories;          /* their names; bit i of acl_categories is name i */
+    kv_cmd_key_flags_fn line_key_flags;     /* NULL: such keys need all that their flags say */
+    kv_client_line_fn client_line;          /* NULL: lines are empty */
+    const struct kv_library_ops *libraries; /* engine/script.h; NULL: there are no functions */
 };
 
 /* What a command line needs. */

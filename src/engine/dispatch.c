@@ -902,7 +902,7 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
         verdict = judge(c, cmd, r);
     if (KV_UNLIKELY(verdict != KV_SCRIPT_GO_ON)) {
         if (verdict == KV_SCRIPT_REFUSED)
-            refuse(c, cmd, kv_script_busy_text);
+            refuse(c, cmd, kv_script_busy_text(w->engine));
         else if (verdict == KV_SCRIPT_LATER)
             result = KV_DISPATCH_PARKED;
     } else if (cmd != NULL) {
@@ -927,7 +927,7 @@ enum kv_dispatch kv_dispatch(struct kv_client *c, const struct kv_request *r,
         }
         if (KV_UNLIKELY(result == KV_DISPATCH_PARKED && must_not_wait(c, cmd))) {
             kv_client_unpark(c);
-            refuse(c, cmd, kv_script_busy_text);
+            refuse(c, cmd, kv_script_busy_text(w->engine));
             result = KV_DISPATCH_DONE;
         }
     }

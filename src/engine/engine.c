@@ -122,6 +122,7 @@ struct kv_engine *kv_engine_create(const struct kv_options *options,
     kv_tracking_init(e);
     e->background = kv_background_create();
     kv_errands_init(&e->errands);
+    kv_script_state_init(e);
 
     struct kv_store_options so = {.shard_count = e->shard_count,
                                   .database_count = options->databases};
@@ -188,8 +189,7 @@ void kv_engine_destroy(struct kv_engine *e)
         kv_mutex_release(&e->locks[i].wait_mutex);
     kv_mem_free_aligned(e->locks, (e->shard_count + 1) * sizeof(*e->locks), KV_CACHE_LINE,
                         KV_MEM_OTHER);
-    if (e->scripts != NULL)
-        e->scripts_destroy(e->scripts);
+    kv_script_state_release(e);
     kv_store_destroy(e->store);
     kv_mem_free(e->by_id, e->table->id_count * sizeof(*e->by_id), KV_MEM_CONFIG);
     kv_command_index_destroy(e->index);

@@ -36,8 +36,13 @@
 
 enum phase { PHASE_NONE, PHASE_RUNNING, PHASE_WROTE, PHASE_KILLED };
 
-const char kv_script_busy_text[] =
-    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+/* A command line, with its words behind. */
+struct kv_script_line {
+    size_t size; /* of all of it */
+    uint64_t start_ticks;
+    int argc;
+    struct kv_slice argv[];
+};
 
 /* What belongs to the script's command while other connections are served. */
 struct kv_script_aside {
@@ -67,16 +72,131 @@ static bool change_phase(struct kv_engine *e, enum phase from, enum phase to)
     return atomic_compare_exchange_strong(&e->script.phase, &expected, (unsigned)to);
 }
 
-void kv_script_keep(struct kv_engine *e, void *scripts, void (*destroy)(void *scripts))
+void kv_script_keep(struct kv_engine *e, enum kv_script_owner owner, void *scripts,
+                    void (*destroy)(void *scripts))
 {
-    KV_ASSERT(e->scripts == NULL);
-    e->scripts_destroy = destroy;
-    e->scripts = scripts;
+    KV_ASSERT(e->scripts[owner] == NULL);
+    e->scripts_destroy[owner] = destroy;
+    e->scripts[owner] = scripts;
 }
 
-void *kv_script_kept(const struct kv_engine *e)
+void *kv_script_kept(const struct kv_engine *e, enum kv_script_owner owner)
 {
-    return e->scripts;
+    return e->scripts[owner];
+}
+
+void kv_script_state_init(struct kv_engine *e)
+{
+    kv_mutex_init(&e->script.lock, KV_RANK_SCRIPT);
+}
+
+void kv_script_state_release(struct kv_engine *e)
+{
+    KV_ASSERT(e->script.line == NULL);
+    for (int i = 0; i < KV_SCRIPT_OWNERS; i++)
+        if (e->scripts[i] != NULL)
+            e->scripts_destroy[i](e->scripts[i]);
+    kv_mutex_release(&e->script.lock);
+}
+
+const char *kv_script_busy_text(const struct kv_engine *e)
+{
+    if (atomic_load_explicit(&e->script.function, memory_order_relaxed))
+        return "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN "
+               "NOSAVE.";
+    return "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+}
+
+/* --- libraries --- */
+
+const struct kv_library_ops *kv_library_ops(const struct kv_engine *e)
+{
+    return e->table->libraries;
+}
+
+void kv_library_note_counts(struct kv_engine *e, struct kv_library_counts counts)
+{
+    atomic_store_explicit(&e->script.library_count, counts.libraries, memory_order_relaxed);
+    atomic_store_explicit(&e->script.function_count, counts.functions, memory_order_relaxed);
+}
+
+struct kv_library_counts kv_library_counts(const struct kv_engine *e)
+{
+    return (struct kv_library_counts){
+        atomic_load_explicit(&e->script.library_count, memory_order_relaxed),
+        atomic_load_explicit(&e->script.function_count, memory_order_relaxed)};
+}
+
+/* --- what is shown of a busy function --- */
+
+/* A copy of `argv` at `room`, which has the slices and behind them the words. */
+static void copy_words(struct kv_slice *room, const struct kv_slice *argv, int argc)
+{
+    char *at = (char *)(room + argc);
+    for (int i = 0; i < argc; i++) {
+        if (argv[i].len > 0)
+            memcpy(at, argv[i].ptr, argv[i].len);
+        room[i] = kv_slice(at, argv[i].len);
+        at += argv[i].len;
+    }
+}
+
+static size_t words_size(const struct kv_slice *argv, int argc)
+{
+    size_t size = (size_t)argc * sizeof(*argv);
+    for (int i = 0; i < argc; i++)
+        size += argv[i].len;
+    return size;
+}
+
+static void keep_line(struct kv_script *s)
+{
+    struct kv_script_state *state = &s->outer.engine->script;
+    size_t words = words_size(s->outer.argv, s->outer.argc);
+    struct kv_script_line *line = kv_mem_try_alloc(sizeof(*line) + words, KV_MEM_SCRIPT);
+    if (line == NULL)
+        return;
+    line->size = sizeof(*line) + words;
+    line->start_ticks = s->start_ticks;
+    line->argc = s->outer.argc;
+    copy_words(line->argv, s->outer.argv, s->outer.argc);
+    kv_mutex_lock(&state->lock);
+    state->line = line;
+    kv_mutex_unlock(&state->lock);
+}
+
+static void drop_line(struct kv_script_state *state)
+{
+    kv_mutex_lock(&state->lock);
+    struct kv_script_line *line = state->line;
+    state->line = NULL;
+    kv_mutex_unlock(&state->lock);
+    if (line != NULL)
+        kv_mem_free(line, line->size, KV_MEM_SCRIPT);
+}
+
+bool kv_script_show(struct kv_engine *e, struct kv_arena *arena, struct kv_script_shown *out,
+                    bool *busy_script)
+{
+    struct kv_script_state *state = &e->script;
+    struct kv_slice *room = NULL;
+    *out = (struct kv_script_shown){0};
+    *busy_script = atomic_load(&state->busy) && !atomic_load(&state->function);
+    if (*busy_script)
+        return false;
+    kv_mutex_lock(&state->lock);
+    const struct kv_script_line *line = state->line;
+    if (line != NULL) {
+        room = kv_arena_try_alloc(arena, line->size - sizeof(*line));
+        if (room != NULL)
+            copy_words(room, line->argv, line->argc);
+        out->argc = line->argc;
+        out->duration_ms =
+            (int64_t)(kv_clock_ticks_to_ns(kv_clock_ticks() - line->start_ticks) / 1000000);
+    }
+    kv_mutex_unlock(&state->lock);
+    out->argv = room;
+    return out->argc == 0 || room != NULL;
 }
 
 /* --- beginning and ending --- */
@@ -112,6 +232,8 @@ void kv_script_begin(struct kv_call *call, struct kv_script *s, uint32_t flags)
     s->out.resp = 2;
     w->script = s;
     atomic_store_explicit(&e->script.ending, false, memory_order_relaxed);
+    atomic_store_explicit(&e->script.function, (flags & KV_SCRIPT_IS_FUNCTION) != 0,
+                          memory_order_relaxed);
     atomic_store_explicit(&e->script.phase, PHASE_RUNNING, memory_order_release);
 }
 
@@ -206,6 +328,7 @@ void kv_script_end(struct kv_script *s)
         kv_mem_free(s->aside, sizeof(*s->aside), KV_MEM_SCRIPT);
     if (KV_UNLIKELY(atomic_load_explicit(&e->script.busy, memory_order_relaxed))) {
         atomic_store(&e->script.busy, false);
+        drop_line(&e->script);
         kv_client_limit_enter(c);
     }
 }
@@ -384,8 +507,11 @@ static void become_busy(struct kv_script *s)
     kv_client_limit_leave(s->outer.client);
     kv_log(KV_LOG_WARNING,
            "Slow script detected: still in execution after %llu milliseconds. You can try killing "
-           "the script using the SCRIPT KILL command.",
-           (unsigned long long)e->options.busy_reply_threshold_ms);
+           "the script using the %s KILL command.",
+           (unsigned long long)e->options.busy_reply_threshold_ms,
+           s->flags & KV_SCRIPT_IS_FUNCTION ? "FUNCTION" : "SCRIPT");
+    if (s->flags & KV_SCRIPT_IS_FUNCTION)
+        keep_line(s);
     atomic_store(&e->script.busy, true);
     for (uint32_t i = 0; i < e->worker_count; i++)
         if (e->workers[i] != s->outer.worker)
@@ -558,8 +684,13 @@ bool kv_script_poll(struct kv_script *s)
 
 /* --- from outside --- */
 
-enum kv_script_kill kv_script_kill(struct kv_engine *e)
+enum kv_script_kill kv_script_kill(struct kv_engine *e, bool function)
 {
+    struct kv_script_state *state = &e->script;
+    if (is_phase(e, PHASE_NONE))
+        return KV_SCRIPT_NOTHING;
+    if (atomic_load_explicit(&state->function, memory_order_relaxed) != function)
+        return atomic_load(&state->busy) ? KV_SCRIPT_OF_OTHER : KV_SCRIPT_NOTHING;
     if (change_phase(e, PHASE_RUNNING, PHASE_KILLED) || is_phase(e, PHASE_KILLED))
         return KV_SCRIPT_KILLED;
     return is_phase(e, PHASE_WROTE) ? KV_SCRIPT_WRITTEN : KV_SCRIPT_NOTHING;

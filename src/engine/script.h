@@ -23,14 +23,16 @@
 #ifndef KV_ENGINE_SCRIPT_H
 #define KV_ENGINE_SCRIPT_H
 
+#include "base/lock.h"
 #include "engine/call.h"
 #include <stdatomic.h>
 
 #define KV_SCRIPT_ERROR_MAX 512 /* bytes of a refusal */
 
 enum kv_script_flags {
-    KV_SCRIPT_READ_ONLY = 1, /* commands that write are refused */
-    KV_SCRIPT_ALLOW_OOM = 2, /* commands that need memory run above maxmemory */
+    KV_SCRIPT_READ_ONLY = 1,   /* commands that write are refused */
+    KV_SCRIPT_ALLOW_OOM = 2,   /* commands that need memory run above maxmemory */
+    KV_SCRIPT_IS_FUNCTION = 4, /* FCALL: FUNCTION KILL ends it, not SCRIPT KILL */
 };
 
 struct kv_script {
@@ -87,18 +89,61 @@ bool kv_script_poll(struct kv_script *s) KV_MUST_CHECK;
  * Before the reply of the command is written. */
 void kv_script_end(struct kv_script *s);
 
-/* SCRIPT KILL. Any worker. */
+/* SCRIPT KILL, FUNCTION KILL (`function`). Any worker. */
 enum kv_script_kill {
-    KV_SCRIPT_KILLED,  /* it will end soon */
-    KV_SCRIPT_NOTHING, /* none runs */
-    KV_SCRIPT_WRITTEN, /* it has written already */
+    KV_SCRIPT_KILLED,   /* it will end soon */
+    KV_SCRIPT_NOTHING,  /* none of that kind runs */
+    KV_SCRIPT_WRITTEN,  /* it has written already */
+    KV_SCRIPT_OF_OTHER, /* what runs is of the other kind, and busy */
 };
-enum kv_script_kill kv_script_kill(struct kv_engine *e);
+enum kv_script_kill kv_script_kill(struct kv_engine *e, bool function);
+
+/* The refusal of commands while a script is busy ("BUSY ..."); it names the command that kills its
+ * kind. Any worker. */
+const char *kv_script_busy_text(const struct kv_engine *e);
+
+/* What FUNCTION STATS shows of a function that is busy. */
+struct kv_script_shown {
+    const struct kv_slice *argv; /* the command line of FCALL, in the arena */
+    int argc;                    /* 0: none is busy */
+    int64_t duration_ms;
+};
+/* False: memory is short, or (*busy_script) a script that is no function is busy. Any worker. */
+bool kv_script_show(struct kv_engine *e, struct kv_arena *arena, struct kv_script_shown *out,
+                    bool *busy_script) KV_MUST_CHECK;
 
 /* Where the owner of interpreters keeps them: freed with `destroy` when the engine ends. Set behind
  * the token. */
-void kv_script_keep(struct kv_engine *e, void *scripts, void (*destroy)(void *scripts));
-void *kv_script_kept(const struct kv_engine *e);
+enum kv_script_owner { KV_SCRIPT_OF_EVAL, KV_SCRIPT_OF_FUNCTIONS, KV_SCRIPT_OWNERS };
+void kv_script_keep(struct kv_engine *e, enum kv_script_owner owner, void *scripts,
+                    void (*destroy)(void *scripts));
+void *kv_script_kept(const struct kv_engine *e, enum kv_script_owner owner);
+
+/* --- libraries of functions, which belong to what is saved --- */
+
+#define KV_LIBRARY_ERROR_MAX 512
+
+/* What whoever saves and loads needs of them; filled in by script/. [alone, or a slice of loading]
+ */
+struct kv_library_ops {
+    /* Compiles a library and adds it; `replace`: one of its name may be there, and goes. False: why
+     * not, in `error`, and nothing has changed. */
+    bool (*load)(struct kv_engine *e, struct kv_slice code, bool replace,
+                 char error[KV_LIBRARY_ERROR_MAX]);
+    /* Calls `fn` with the code of each; stops when it returns false, and returns that. */
+    bool (*each)(struct kv_engine *e, bool (*fn)(void *arg, struct kv_slice code), void *arg);
+    /* Removes all. */
+    void (*clear)(struct kv_engine *e);
+};
+/* NULL: the engine's commands know none. */
+const struct kv_library_ops *kv_library_ops(const struct kv_engine *e);
+
+/* How many there are, for whoever does not stand alone; the owner tells, behind the token. */
+struct kv_library_counts {
+    uint32_t libraries, functions;
+};
+void kv_library_note_counts(struct kv_engine *e, struct kv_library_counts counts);
+struct kv_library_counts kv_library_counts(const struct kv_engine *e);
 
 /* --- for engine/ --- */
 
@@ -106,9 +151,13 @@ void *kv_script_kept(const struct kv_engine *e);
 
 /* Of the engine. */
 struct kv_script_state {
-    atomic_uint phase;  /* enum in script.c: none, running, has written, killed */
-    atomic_bool busy;   /* it is busy */
-    atomic_bool ending; /* SHUTDOWN NOSAVE: it must end, whatever it has written */
+    atomic_uint phase;    /* enum in script.c: none, running, has written, killed */
+    atomic_bool busy;     /* it is busy */
+    atomic_bool function; /* and a function */
+    atomic_bool ending;   /* SHUTDOWN NOSAVE: it must end, whatever it has written */
+    _Atomic(uint32_t) library_count, function_count;  /* written behind the token */
+    struct kv_mutex lock;                             /* of the next */
+    struct kv_script_line *line;                      /* command line of a busy function, or NULL */
     _Atomic(uint64_t) upgraders[KV_SCRIPT_UPGRADERS]; /* hashes of texts that upgraded; 0: none */
 };
 
@@ -128,6 +177,8 @@ enum kv_script_verdict kv_script_judge(struct kv_client *c, const struct kv_comm
 /* Message handler: a script has become busy. */
 void kv_script_on_busy(struct kv_worker *w);
 
-extern const char kv_script_busy_text[]; /* "BUSY ..." */
+/* Of the engine's creation and end. */
+void kv_script_state_init(struct kv_engine *e);
+void kv_script_state_release(struct kv_engine *e);
 
 #endif

@@ -225,8 +225,8 @@ struct kv_engine {
     bool unix_listener[KV_LISTEN_MAX];
     struct kv_background *background;
     struct kv_script_state script;
-    void *scripts; /* interpreters, not ours; NULL: no script has run */
-    void (*scripts_destroy)(void *scripts);
+    void *scripts[KV_SCRIPT_OWNERS]; /* interpreters, not ours; NULL: none was needed */
+    void (*scripts_destroy[KV_SCRIPT_OWNERS])(void *scripts);
     struct kv_errands errands;
     struct kv_memory_limit limit; /* maxmemory */
     int64_t start_wall_ms;

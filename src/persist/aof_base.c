@@ -8,6 +8,7 @@
  * is rare, and the rewritten log lives no longer than the next rewrite. */
 #include "persist/aof_base.h"
 #include "base/number.h"
+#include "persist/rdb_libraries.h"
 #include "persist/rdb_payload.h"
 #include "store/foreign.h"
 
@@ -48,6 +49,26 @@ void kv_aof_put_database(struct kv_rdb_writer *w, uint32_t db)
     put_count(w, '*', 2);
     put_word(w, KV_SLICE("SELECT"));
     put_int(w, db);
+}
+
+void kv_aof_put_libraries(struct kv_rdb_writer *w, const struct kv_rdb_bytes *records)
+{
+    struct kv_rdb_reader r;
+    struct kv_rdb_string code = {0};
+    bool fine, foreign;
+    if (records->len == 0)
+        return;
+    kv_rdb_reader_init(&r, kv_slice((const char *)records->ptr, records->len));
+    while (kv_rdb_take_library(&r, &code, &fine, &foreign)) {
+        begin(w, 3, "FUNCTION", KV_SLICE("LOAD"));
+        put_word(w, code.text);
+    }
+    if (!fine && w->err == KV_OK) {
+        KV_ASSERT(r.err == KV_ERR_NOMEM); /* the records are ours */
+        w->err = KV_ERR_NOMEM;
+    }
+    kv_rdb_string_release(&code);
+    kv_rdb_reader_release(&r);
 }
 
 /* --- collections --- */

@@ -10,8 +10,7 @@
  *   time to live           PEXPIREAT
  *
  * What is due already is written like all else: who loads the log knows what follows in it. How
- * keys were used is not written, and neither is anything that belongs to no key: libraries of
- * functions need a base in the RDB format.
+ * keys were used is not written. Libraries of functions come first, as FUNCTION LOAD.
  *
  * Bytes go to a writer of RDB bytes, whose first failure stays with it. Threads: the lock of the
  * entry's shard. */
@@ -22,6 +21,9 @@
 #include "store/store.h"
 
 #define KV_AOF_BASE_ITEMS 64 /* of a collection in one command */
+
+/* FUNCTION LOAD of each record (rdb_libraries.h). */
+void kv_aof_put_libraries(struct kv_rdb_writer *w, const struct kv_rdb_bytes *records);
 
 /* SELECT: what follows is of this database. */
 void kv_aof_put_database(struct kv_rdb_writer *w, uint32_t db);

@@ -24,7 +24,9 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "engine/client.h"
+#include "engine/loading.h"
 #include "persist/aof_scan.h"
+#include "persist/rdb_libraries.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,6 +55,7 @@ struct loading {
     uint32_t errors_seen; /* of the client before it */
     uint64_t errors;      /* runs with error replies */
     bool given_up;
+    bool libraries_fine; /* of the preamble: they were loaded */
     const struct kv_command *multi, *exec, *discard, *select;
 };
 
@@ -323,6 +326,21 @@ static enum kv_err load_preamble(struct loading *l, int fd, uint64_t *end)
     return err;
 }
 
+/* The libraries of the preamble, as a slice of loading: nobody else has the gate. */
+static bool load_libraries(void *arg, struct kv_worker *w)
+{
+    struct loading *l = arg;
+    char error[KV_LIBRARY_ERROR_MAX];
+    if (l->source->spread != NULL && !kv_load_enter(w)) {
+        kv_engine_load_wake(l->engine, 0);
+        return false;
+    }
+    l->libraries_fine = kv_rdb_libraries_load(l->engine, &l->source->kept->libraries, false, error);
+    if (l->source->spread != NULL)
+        kv_load_leave(w);
+    return true;
+}
+
 static bool has_preamble(int fd)
 {
     char magic[6];
@@ -357,6 +375,20 @@ static bool on_worker(struct loading *l, bool (*step)(void *arg, struct kv_worke
     return kv_spread_wait(s);
 }
 
+static enum kv_err begin_with_libraries(struct loading *l)
+{
+    l->libraries_fine = true;
+    if (!on_worker(l, load_libraries))
+        return KV_ERR_CLOSED;
+    if (l->libraries_fine)
+        return KV_OK;
+    kv_log(KV_LOG_WARNING,
+           "Error reading the RDB preamble of the AOF file %s, AOF loading aborted: a library of "
+           "functions cannot be loaded",
+           l->source->name);
+    return KV_ERR_SYNTAX;
+}
+
 static void find_commands(struct loading *l)
 {
     l->multi = kv_engine_command(l->engine, KV_SLICE("multi"));
@@ -372,6 +404,8 @@ static enum kv_err open_and_load(struct loading *l, int fd)
         kv_worker_attach(kv_engine_worker(l->engine, 0));
     if (has_preamble(fd)) {
         enum kv_err err = load_preamble(l, fd, &start);
+        if (err == KV_OK && l->source->kept != NULL)
+            err = begin_with_libraries(l);
         if (err != KV_OK)
             return err;
     }

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "engine/alone.h"
 #include "engine/loading.h"
+#include "persist/rdb_libraries.h"
 #include "persist/rdb_spread.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -204,12 +205,22 @@ static enum kv_err load_log(struct kv_loading *l)
     return err;
 }
 
+/* The libraries of an RDB file; those of a log were loaded before its commands. */
+static enum kv_err load_libraries(struct kv_loading *l)
+{
+    char error[KV_LIBRARY_ERROR_MAX];
+    if (kv_rdb_libraries_load(l->engine, &kv_saver_kept(l->saver)->libraries, false, error))
+        return KV_OK;
+    kv_log(KV_LOG_WARNING, "Can't load '%s': a library of functions cannot be loaded", l->name);
+    kv_log(KV_LOG_WARNING, "Fatal error loading the DB, check server logs. Exiting.");
+    return KV_ERR_SYNTAX;
+}
+
 /* All is in the keyspace. [alone] */
 static void conclude(void *arg)
 {
     struct kv_loading *l = arg;
-    if (l->fd < 0)
-        l->err = kv_aof_start(l->log);
+    l->err = l->fd >= 0 ? load_libraries(l) : kv_aof_start(l->log);
     if (l->err != KV_OK) {
         kv_engine_stop(l->engine);
         return;

@@ -14,8 +14,8 @@
  * Reading puts everything into a store; what is due already is left out. The whole keyspace is held
  * [alone] for it, unless records are diverted (kv_rdb_load).
  *
- * Kept: functions (they are code of an engine that this version does not have) and modules' data
- * about the file as a whole are read as bytes and written back.
+ * Kept: modules' data about the file as a whole is read as bytes and written back. Libraries of
+ * functions are collected, and loaded by whoever has read the file (rdb_libraries.h).
  */
 #ifndef KV_PERSIST_RDB_FILE_H
 #define KV_PERSIST_RDB_FILE_H
@@ -23,9 +23,10 @@
 #include "persist/rdb_value.h"
 
 /* Records that nobody here understands, as they came: before the first database and behind the last
- * one. Zero when there are none. */
+ * one; and those of libraries, which are written before the first. Zero when there are none. */
 struct kv_rdb_kept {
     struct kv_rdb_bytes before, behind;
+    struct kv_rdb_bytes libraries;
 };
 
 void kv_rdb_kept_release(struct kv_rdb_kept *k);

@@ -2,7 +2,8 @@
  *
  * What stands before a key (due time, use) is collected until the key comes. Records of other
  * servers that mean nothing here are walked over: sizes, slots of a cluster, slots being imported.
- * Functions and modules' data are recorded as they are, so that saving gives them back.
+ * Modules' data is recorded as it is, so that saving gives it back, and libraries of functions, for
+ * whoever loads them.
  *
  * Key by key: the name is kept, then the value goes straight into the keyspace, or is walked over
  * when the key is due. The reader's fault says where a damaged file stopped making sense.
@@ -101,7 +102,9 @@ static bool keep_record(struct loading *f, uint8_t opcode)
 {
     struct kv_rdb_kept *kept = f->l->kept;
     struct kv_rdb_bytes *to = NULL;
-    if (kept != NULL)
+    if (kept != NULL && opcode == KV_RDB_OP_FUNCTION2)
+        to = &kept->libraries;
+    else if (kept != NULL)
         to = f->in_database ? &kept->behind : &kept->before;
     size_t before = to != NULL ? to->len : 0;
     uint64_t module;

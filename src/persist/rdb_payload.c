@@ -8,22 +8,24 @@
 #include "persist/rdb_payload.h"
 #include "base/crc64.h"
 
-#define TAIL_BYTES 10u /* version and sum */
-
-void kv_rdb_put_payload(struct kv_rdb_writer *w, const struct kv_entry *e)
+void kv_rdb_put_payload_tail(struct kv_rdb_writer *w, uint32_t version)
 {
-    uint8_t form = kv_rdb_form(e);
-    uint32_t version = kv_rdb_form_version(form);
-    kv_rdb_put_byte(w, form);
-    kv_rdb_put_value(w, e);
     kv_rdb_put_byte(w, (uint8_t)version);
     kv_rdb_put_byte(w, (uint8_t)(version >> 8));
     kv_rdb_put_uint64(w, kv_rdb_writer_checksum(w));
 }
 
+void kv_rdb_put_payload(struct kv_rdb_writer *w, const struct kv_entry *e)
+{
+    uint8_t form = kv_rdb_form(e);
+    kv_rdb_put_byte(w, form);
+    kv_rdb_put_value(w, e);
+    kv_rdb_put_payload_tail(w, kv_rdb_form_version(form));
+}
+
 static uint32_t version_of(struct kv_slice payload)
 {
-    const uint8_t *tail = (const uint8_t *)payload.ptr + payload.len - TAIL_BYTES;
+    const uint8_t *tail = (const uint8_t *)payload.ptr + payload.len - KV_RDB_PAYLOAD_TAIL;
     return tail[0] | (uint32_t)tail[1] << 8;
 }
 
@@ -35,7 +37,7 @@ static bool is_valkey(uint32_t version)
 bool kv_rdb_payload_valid(struct kv_slice payload)
 {
     uint64_t sum;
-    if (payload.len < TAIL_BYTES)
+    if (payload.len < KV_RDB_PAYLOAD_TAIL)
         return false;
     uint32_t version = version_of(payload);
     if (version > (is_valkey(version) ? KV_RDB_VALKEY_MAX : KV_RDB_VERSION_MAX))
@@ -49,8 +51,8 @@ bool kv_rdb_take_payload(struct kv_slice payload, struct kv_rdb_reader *r, struc
 {
     struct kv_rdb_loader l;
     uint8_t form;
-    KV_ASSERT(payload.len >= TAIL_BYTES);
-    kv_rdb_reader_init(r, kv_slice(payload.ptr, payload.len - TAIL_BYTES));
+    KV_ASSERT(payload.len >= KV_RDB_PAYLOAD_TAIL);
+    kv_rdb_reader_init(r, kv_slice(payload.ptr, payload.len - KV_RDB_PAYLOAD_TAIL));
     r->valkey = is_valkey(version_of(payload));
     if (!kv_rdb_take_byte(r, &form))
         return false;

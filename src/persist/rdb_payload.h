@@ -5,6 +5,11 @@
 
 #include "persist/rdb_value.h"
 
+#define KV_RDB_PAYLOAD_TAIL 10u /* bytes of version and sum */
+
+/* The end of a payload: version, and the sum of all that was put. */
+void kv_rdb_put_payload_tail(struct kv_rdb_writer *w, uint32_t version);
+
 /* The payload of an entry; whoever wants it looks at w->err. */
 void kv_rdb_put_payload(struct kv_rdb_writer *w, const struct kv_entry *e);
 

@@ -23,6 +23,7 @@ void kv_rdb_kept_release(struct kv_rdb_kept *k)
 {
     kv_rdb_bytes_release(&k->before);
     kv_rdb_bytes_release(&k->behind);
+    kv_rdb_bytes_release(&k->libraries);
 }
 
 static void write_magic(char out[MAGIC_BYTES + 1], uint32_t version)
@@ -61,8 +62,10 @@ void kv_rdb_put_head(struct kv_rdb_writer *w, const struct kv_rdb_notes *notes,
         put_note(w, "repl-id", kv_slice_cstr(notes->repl_id));
         put_note_int(w, "repl-offset", notes->repl_offset);
     }
-    if (kept != NULL)
-        kv_rdb_put(w, kept->before.ptr, kept->before.len);
+    if (kept == NULL)
+        return;
+    kv_rdb_put(w, kept->libraries.ptr, kept->libraries.len);
+    kv_rdb_put(w, kept->before.ptr, kept->before.len);
 }
 
 void kv_rdb_put_database(struct kv_rdb_writer *w, uint32_t db, uint64_t keys, uint64_t expires)

@@ -87,7 +87,7 @@ static bool wants_commands(struct kv_rewriter *r)
     if (kept->before.len == 0 && kept->behind.len == 0)
         return true;
     kv_log(KV_LOG_NOTICE, "The base of the append-only log is written in the RDB format, since it "
-                          "holds functions or modules' data, which are no commands here");
+                          "holds modules' data, which is no command here");
     return false;
 }
 

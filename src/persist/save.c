@@ -28,6 +28,7 @@
 #include "engine/snapshot.h"
 #include "persist/aof_base.h"
 #include "persist/backoff.h"
+#include "persist/rdb_libraries.h"
 #include "persist/rdb_quick.h"
 #include "persist/rdb_sliced.h"
 #include <errno.h>
@@ -45,6 +46,7 @@
 struct kv_saver {
     struct kv_engine *engine;
     struct kv_rdb_kept kept;       /* of the file that was loaded, for those that are written */
+    struct kv_rdb_bytes libraries; /* records of those at the moment of the snapshot */
     struct kv_rdb_writer *writers; /* one a worker */
     uint32_t writer_count;
     /* the saving that goes on */
@@ -168,15 +170,21 @@ enum kv_err kv_saver_save(struct kv_saver *s, struct kv_view *v)
     settle(s);
     if (kv_saver_saves_file(s))
         return KV_ERR_AGAIN;
+    struct kv_rdb_kept kept = s->kept;
+    if (kv_rdb_libraries_collect(s->engine, &kept.libraries) != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Saving to %s failed: memory was short", o->dbfilename);
+        return KV_ERR_IO;
+    }
     struct kv_rdb_save_options options = {
         .notes = notes_of(false),
-        .kept = &s->kept,
+        .kept = &kept,
         .flags = entry_flags(o),
         .compress = o->rdb_compression,
         .checksums = o->rdb_checksum,
         .incremental_sync = o->rdb_incremental_sync,
     };
     enum kv_err err = kv_rdb_save_path(o->dbfilename, v, &options, &error);
+    kv_rdb_bytes_release(&kept.libraries);
     if (err != KV_OK) {
         s->retry_ms = now_ms() + RETRY_MS;
         kv_log(KV_LOG_WARNING, "Can't save to '%s': %s", o->dbfilename, strerror(error));
@@ -321,18 +329,22 @@ static void write_file(struct kv_saver *s, int fd)
 {
     struct kv_rdb_writer w;
     struct kv_rdb_notes notes = notes_of(s->job.aof_base);
+    struct kv_rdb_kept kept = s->kept;
+    kept.libraries = s->libraries;
     kv_rdb_writer_init_fd(&w, fd);
     w.compress = s->compress;
     w.checksums = s->checksums && !s->job.commands;
     w.sync_bytes = s->incremental_sync ? KV_RDB_SYNC_BYTES : 0;
     if (!s->job.commands)
-        kv_rdb_put_head(&w, &notes, &s->kept);
+        kv_rdb_put_head(&w, &notes, &kept);
+    else
+        kv_aof_put_libraries(&w, &s->libraries);
     write_buffers(s, &w);
     for (uint32_t i = 0; i < s->writer_count; i++)
         w.version = KV_MAX(w.version, s->writers[i].version);
     if (s->result == KV_OK) {
         if (!s->job.commands)
-            kv_rdb_put_tail(&w, &s->kept);
+            kv_rdb_put_tail(&w, &kept);
         if (kv_rdb_writer_flush(&w) != KV_OK)
             fail(s, w.err, w.error);
         else if (kv_file_sync(fd) != KV_OK)
@@ -408,6 +420,11 @@ enum kv_err kv_saver_start(struct kv_saver *s, const struct kv_save_job *job)
         return KV_ERR_AGAIN;
     if (!set_paths(s, job->path))
         return KV_ERR_IO;
+    kv_rdb_bytes_release(&s->libraries);
+    if (kv_rdb_libraries_collect(s->engine, &s->libraries) != KV_OK) {
+        kv_log(KV_LOG_WARNING, "Background saving to '%s' failed: memory was short", s->path);
+        return KV_ERR_IO;
+    }
     s->job = *job;
     s->flags = entry_flags(o);
     s->compress = o->rdb_compression;
@@ -483,6 +500,7 @@ static void conclude(struct kv_saver *s)
     pthread_join(s->thread, NULL);
     s->going_on = false;
     release_writers(s);
+    kv_rdb_bytes_release(&s->libraries);
     s->last_seconds = (now_ms() - s->start_ms) / 1000;
     log_end(s);
     if (s->job.aof_base || s->cancelled)
@@ -517,6 +535,7 @@ void kv_saver_destroy(struct kv_saver *s)
 {
     kv_saver_abandon(s);
     release_writers(s);
+    kv_rdb_bytes_release(&s->libraries);
     kv_rdb_kept_release(&s->kept);
     kv_mem_free(s->writers, s->writer_count * sizeof(*s->writers), KV_MEM_OTHER);
     kv_mem_free(s, sizeof(*s), KV_MEM_OTHER);

@@ -25,7 +25,8 @@ void kv_saver_destroy(struct kv_saver *s);
  */
 void kv_saver_note_loaded(struct kv_saver *s, uint64_t keys, uint64_t expired);
 
-/* What a loaded file holds for others (functions); files that are written hold it again. */
+/* What a loaded file holds for others (modules' data); files that are written hold it again. Its
+ * libraries are only there until they are loaded. */
 struct kv_rdb_kept *kv_saver_kept(struct kv_saver *s);
 
 /* [alone] SAVE, now and whole. KV_ERR_AGAIN: the file is being saved in the background (a base of

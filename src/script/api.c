@@ -40,10 +40,20 @@ static void push_error_table(lua_State *l, const char *text)
     lua_setfield(l, -2, "err");
 }
 
-static int raise(lua_State *l, const char *text)
+int kv_lua_raise(lua_State *l, const char *text)
 {
     push_error_table(l, text);
     return lua_error(l);
+}
+
+const char *kv_lua_error_text(lua_State *l)
+{
+    if (lua_istable(l, -1)) {
+        lua_pushliteral(l, "err");
+        lua_rawget(l, -2);
+        return lua_isstring(l, -1) ? lua_tostring(l, -1) : "";
+    }
+    return lua_isstring(l, -1) ? lua_pushfstring(l, "ERR %s", lua_tostring(l, -1)) : "";
 }
 
 /* As many digits as a double has: a reader gets the same number again. */
@@ -151,7 +161,7 @@ static int api_sha1hex(lua_State *l)
     char digest[KV_SHA1_HEX];
     size_t len;
     if (lua_gettop(l) != 1)
-        return raise(l, "ERR wrong number of arguments");
+        return kv_lua_raise(l, "ERR wrong number of arguments");
     const char *text = lua_tolstring(l, 1, &len);
     kv_sha1_hex(text != NULL ? text : "", text != NULL ? len : 0, digest);
     lua_pushlstring(l, digest, sizeof(digest));
@@ -163,12 +173,12 @@ static int api_log(lua_State *l)
     luaL_Buffer text;
     int argc = lua_gettop(l);
     if (argc < 2)
-        return raise(l, "ERR redis.log() requires two arguments or more.");
+        return kv_lua_raise(l, "ERR redis.log() requires two arguments or more.");
     if (lua_type(l, 1) != LUA_TNUMBER)
-        return raise(l, "ERR First argument must be a number (log level).");
+        return kv_lua_raise(l, "ERR First argument must be a number (log level).");
     lua_Number level = lua_tonumber(l, 1);
     if (!(level >= KV_LOG_DEBUG && level <= KV_LOG_WARNING))
-        return raise(l, "ERR Invalid debug level.");
+        return kv_lua_raise(l, "ERR Invalid debug level.");
     if ((int)level < (int)kv_log_level())
         return 0;
     luaL_buffinit(l, &text);
@@ -189,10 +199,10 @@ static int api_setresp(lua_State *l)
 {
     struct kv_lua *lua = kv_lua_of(l);
     if (lua_gettop(l) != 1)
-        return raise(l, "ERR redis.setresp() requires one argument.");
+        return kv_lua_raise(l, "ERR redis.setresp() requires one argument.");
     lua_Number resp = lua_tonumber(l, 1);
     if (resp != 2 && resp != 3)
-        return raise(l, "ERR RESP version must be 2 or 3.");
+        return kv_lua_raise(l, "ERR RESP version must be 2 or 3.");
     lua->resp = (int)resp;
     if (lua->run != NULL)
         kv_script_set_resp(lua->run, lua->resp);
@@ -208,11 +218,12 @@ static int api_replicate_commands(lua_State *l)
 static int api_set_repl(lua_State *l)
 {
     if (lua_gettop(l) != 1)
-        return raise(l, "ERR redis.set_repl() requires two arguments.");
+        return kv_lua_raise(l, "ERR redis.set_repl() requires two arguments.");
     lua_Number flags = lua_tonumber(l, 1);
     if (!(flags >= 0 && flags <= REPL_ALL))
-        return raise(l, "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or "
-                        "REPL_NONE.");
+        return kv_lua_raise(
+            l, "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or "
+               "REPL_NONE.");
     return 0;
 }
 
@@ -224,14 +235,54 @@ static int api_acl_check_cmd(lua_State *l)
     struct arguments args;
     bool allowed;
     if (lua->run == NULL)
-        return raise(l, "ERR redis.acl_check_cmd can only be called inside a script invocation");
+        return kv_lua_raise(
+            l, "ERR redis.acl_check_cmd can only be called inside a script invocation");
     const char *error = take_arguments(l, &args);
     if (error != NULL)
-        return raise(l, error);
+        return kv_lua_raise(l, error);
     if (!kv_script_may(lua->run, args.argv, args.argc, &allowed))
-        return raise(l, "ERR Invalid command passed to redis.acl_check_cmd()");
+        return kv_lua_raise(l, "ERR Invalid command passed to redis.acl_check_cmd()");
     lua_pushboolean(l, allowed);
     return 1;
+}
+
+struct number {
+    const char *name;
+    int value;
+};
+
+static void add_numbers(lua_State *l, const struct number *numbers)
+{
+    for (; numbers->name != NULL; numbers++) {
+        lua_pushnumber(l, numbers->value);
+        lua_setfield(l, -2, numbers->name);
+    }
+}
+
+/* What there is whether or not a library loads. */
+static void add_common(lua_State *l)
+{
+    static const struct number numbers[] = {
+        {"LOG_DEBUG", KV_LOG_DEBUG},
+        {"LOG_VERBOSE", KV_LOG_VERBOSE},
+        {"LOG_NOTICE", KV_LOG_NOTICE},
+        {"LOG_WARNING", KV_LOG_WARNING},
+        {"REDIS_VERSION_NUM", REDIS_VERSION_NUMBER},
+        {NULL, 0},
+    };
+    add_numbers(l, numbers);
+    lua_pushcfunction(l, api_log);
+    lua_setfield(l, -2, "log");
+    lua_pushliteral(l, KV_REDIS_VERSION);
+    lua_setfield(l, -2, "REDIS_VERSION");
+}
+
+void kv_lua_push_load_api(lua_State *l)
+{
+    lua_newtable(l);
+    add_common(l);
+    lua_pushcfunction(l, kv_library_register);
+    lua_setfield(l, -2, "register_function");
 }
 
 void kv_lua_push_api(lua_State *l)
@@ -242,34 +293,18 @@ void kv_lua_push_api(lua_State *l)
         {"error_reply", api_error_reply},
         {"status_reply", api_status_reply},
         {"sha1hex", api_sha1hex},
-        {"log", api_log},
         {"setresp", api_setresp},
         {"replicate_commands", api_replicate_commands},
         {"set_repl", api_set_repl},
         {"acl_check_cmd", api_acl_check_cmd},
         {NULL, NULL},
     };
-    static const struct {
-        const char *name;
-        int value;
-    } numbers[] = {
-        {"LOG_DEBUG", KV_LOG_DEBUG},
-        {"LOG_VERBOSE", KV_LOG_VERBOSE},
-        {"LOG_NOTICE", KV_LOG_NOTICE},
-        {"LOG_WARNING", KV_LOG_WARNING},
-        {"REPL_NONE", 0},
-        {"REPL_AOF", 1},
-        {"REPL_SLAVE", 2},
-        {"REPL_REPLICA", 2},
-        {"REPL_ALL", REPL_ALL},
-        {"REDIS_VERSION_NUM", REDIS_VERSION_NUMBER},
+    static const struct number numbers[] = {
+        {"REPL_NONE", 0},    {"REPL_AOF", 1},        {"REPL_SLAVE", 2},
+        {"REPL_REPLICA", 2}, {"REPL_ALL", REPL_ALL}, {NULL, 0},
     };
     lua_newtable(l);
+    add_common(l);
     luaL_register(l, NULL, functions);
-    for (size_t i = 0; i < KV_ARRAY_LEN(numbers); i++) {
-        lua_pushnumber(l, numbers[i].value);
-        lua_setfield(l, -2, numbers[i].name);
-    }
-    lua_pushliteral(l, KV_REDIS_VERSION);
-    lua_setfield(l, -2, "REDIS_VERSION");
+    add_numbers(l, numbers);
 }

@@ -1,14 +1,9 @@
-/* EVAL and EVALSHA: known scripts, and the run of one.
+/* EVAL and EVALSHA: known scripts. The run of one is in run.c.
  *
  * Known scripts are records found by their digest in a table of pointers with open addressing,
  * whose size is a power of two and at least twice the number of records. A record has the text, and
  * a reference by which the interpreter keeps the compiled function. Those that EVAL brought are in
  * a list by last use, so that programs that build their scripts from values do not fill the memory.
- *
- * A run: the function, KEYS and ARGV are handed over, the function is called with an error handler,
- * and its value becomes the reply. All of that happens within one protected call, because every
- * step may run out of memory; the output is then taken back to where it began and the error is the
- * reply.
  *
  * Rejected: to compile a script anew for each call (parsing costs ten times what a small script
  * does), and to forget the functions of scripts when memory is short (Lua's own limit bounds them).
@@ -23,10 +18,7 @@
 #include "script/shebang.h"
 #include <stdio.h>
 
-#define ERROR_MAX 1024
-#define REPLY_BYTES ((size_t)64 << 20) /* that a reply may cost, whatever it is made of */
 #define NO_SCRIPT "NOSCRIPT No matching script. Please use EVAL."
-#define NO_MEMORY "OOM the server is out of memory for this command"
 
 struct known {
     char digest[KV_SHA1_HEX];
@@ -79,20 +71,18 @@ static void destroy(void *scripts)
 /* With an interpreter; NULL: out of memory. */
 static struct scripts *scripts_of(struct kv_engine *e)
 {
-    struct scripts *s = kv_script_kept(e);
-    uint64_t limit = kv_engine_options(e)->script_memory_limit;
+    struct scripts *s = kv_script_kept(e, KV_SCRIPT_OF_EVAL);
     if (KV_UNLIKELY(s == NULL)) {
         s = kv_mem_try_zalloc(sizeof(*s), KV_MEM_SCRIPT);
         if (s == NULL)
             return NULL;
-        kv_script_keep(e, s, destroy);
+        kv_script_keep(e, KV_SCRIPT_OF_EVAL, s, destroy);
     }
-    limit = limit == 0 ? SIZE_MAX : limit;
     if (KV_UNLIKELY(s->lua == NULL))
         s->lua = kv_lua_create();
     if (s->lua == NULL)
         return NULL;
-    s->lua->limit_bytes = (size_t)limit;
+    kv_lua_set_limit(s->lua, e);
     return s;
 }
 
@@ -219,29 +209,13 @@ static struct known *make_known(const char *digest, struct kv_slice text)
 
 struct compiling {
     struct kv_slice code;
-    bool begun;
     int function; /* result */
 };
-
-/* With a blank before it, so that it is never taken for precompiled code. */
-static const char *read_code(lua_State *l, void *arg, size_t *len)
-{
-    struct compiling *c = arg;
-    (void)l;
-    if (!c->begun) {
-        c->begun = true;
-        *len = 1;
-        return " ";
-    }
-    *len = c->code.len;
-    c->code.len = 0;
-    return *len > 0 ? c->code.ptr : NULL;
-}
 
 static int compile_protected(lua_State *l)
 {
     struct compiling *c = lua_touserdata(l, 1);
-    if (lua_load(l, read_code, c, "@user_script") != 0)
+    if (kv_lua_load(l, c->code, "@user_script") != 0)
         return lua_error(l);
     c->function = luaL_ref(l, LUA_REGISTRYINDEX);
     return 0;
@@ -293,130 +267,7 @@ static struct known *add(struct kv_call *call, struct scripts *s, const char *di
     return k;
 }
 
-/* --- the run --- */
-
-struct run {
-    struct kv_call *call;
-    struct kv_script *script;
-    const struct known *known;
-    int key_count;
-    bool counted;          /* the error is one of a command, counted there */
-    char error[ERROR_MAX]; /* "" : none */
-};
-
-static void push_arguments(lua_State *l, const char *name, const struct kv_slice *argv, int count)
-{
-    lua_pushstring(l, name);
-    lua_createtable(l, count, 0);
-    for (int i = 0; i < count; i++) {
-        lua_pushlstring(l, argv[i].ptr, argv[i].len);
-        lua_rawseti(l, -2, i + 1);
-    }
-    lua_rawset(l, -3);
-}
-
-/* The error on top of the stack, as the reply tells it. */
-static void explain(lua_State *l, struct run *r)
-{
-    struct kv_lua *lua = kv_lua_of(l);
-    char place[KV_LUA_SOURCE_MAX + 32] = "";
-    const char *prefix = "ERR ", *text = NULL;
-    if (lua_istable(l, -1)) {
-        lua_pushliteral(l, "ignore_error_stats_update");
-        lua_rawget(l, -2);
-        r->counted = lua_toboolean(l, -1);
-        lua_pop(l, 1);
-        lua_pushliteral(l, "err");
-        lua_rawget(l, -2);
-        prefix = "";
-        if (lua_isstring(l, -1))
-            text = lua_tostring(l, -1);
-        else
-            prefix = "ERR unknown error";
-    } else if (lua_isstring(l, -1)) {
-        text = lua_tostring(l, -1);
-    } else {
-        text = luaL_typename(l, -1);
-    }
-    if (lua->source[0] != '\0')
-        snprintf(place, sizeof(place), ", on %s:%d.", lua->source, lua->line);
-    snprintf(r->error, sizeof(r->error), "%s%s script: %.40s%s", prefix, text != NULL ? text : "",
-             r->known->digest, place);
-}
-
-static int run_protected(lua_State *l)
-{
-    struct run *r = lua_touserdata(l, 1);
-    struct kv_call *call = r->call;
-    struct kv_lua *lua = kv_lua_of(l);
-    const struct kv_slice *argv = r->script->outer.argv;
-    luaL_checkstack(l, 8, NULL);
-    lua_rawgeti(l, LUA_REGISTRYINDEX, lua->globals);
-    push_arguments(l, "KEYS", argv + 3, r->key_count);
-    push_arguments(l, "ARGV", argv + 3 + r->key_count, r->script->outer.argc - 3 - r->key_count);
-    lua_settop(l, 0);
-    lua_pushcfunction(l, kv_lua_note_error);
-    lua_rawgeti(l, LUA_REGISTRYINDEX, r->known->function);
-    lua->source[0] = '\0';
-    if (lua_pcall(l, 0, 1, 1) != 0) {
-        explain(l, r);
-        return 0;
-    }
-    lua->reply_left = KV_MAX(REPLY_BYTES, lua->used_bytes * 4);
-    kv_lua_reply(l, &call->client->out, lua->resp == 3);
-    return 0;
-}
-
-static void finish(struct run *r, struct kv_out_mark *mark)
-{
-    struct kv_call *call = r->call;
-    if (r->error[0] == '\0')
-        return;
-    kv_out_rewind(call->out, mark);
-    if (r->counted)
-        kv_reply_error_raw(call->out, kv_slice_cstr(r->error));
-    else
-        kv_call_error(call, r->error);
-}
-
-static void run(struct kv_call *call, struct scripts *s, const struct known *k, int key_count,
-                uint32_t flags)
-{
-    struct kv_lua *lua = s->lua;
-    struct kv_script script;
-    struct run r = {.call = call, .script = &script, .known = k, .key_count = key_count};
-    struct kv_out_mark mark = kv_out_mark(call->out);
-    lua_State *l = lua->main;
-    kv_script_begin(call, &script, flags);
-    lua->run = &script;
-    lua->resp = 2;
-    if (lua_cpcall(l, run_protected, &r) != 0)
-        snprintf(r.error, sizeof(r.error), "ERR %s script: %.40s", lua_tostring(l, -1), k->digest);
-    lua_settop(l, 0);
-    lua->run = NULL;
-    kv_script_end(&script);
-    finish(&r, &mark);
-    kv_lua_tidy(lua);
-}
-
 /* --- commands --- */
-
-static bool read_key_count(struct kv_call *call, int *count)
-{
-    int64_t n;
-    if (!kv_call_int(call, 2, &n))
-        return false;
-    if (n > call->argc - 3) {
-        kv_call_error(call, "ERR Number of keys can't be greater than number of args");
-        return false;
-    }
-    if (n < 0) {
-        kv_call_error(call, "ERR Number of keys can't be negative");
-        return false;
-    }
-    *count = (int)n;
-    return true;
-}
 
 static bool read_digest(struct kv_slice text, char digest[KV_SHA1_HEX])
 {
@@ -425,27 +276,6 @@ static bool read_digest(struct kv_slice text, char digest[KV_SHA1_HEX])
     for (size_t i = 0; i < KV_SHA1_HEX; i++)
         digest[i] =
             text.ptr[i] >= 'A' && text.ptr[i] <= 'Z' ? (char)(text.ptr[i] + 32) : text.ptr[i];
-    return true;
-}
-
-/* What the first line allows, and whether that fits. */
-static bool judge_flags(struct kv_call *call, const struct known *k, bool read_only,
-                        uint32_t *flags)
-{
-    *flags = read_only ? KV_SCRIPT_READ_ONLY : 0;
-    if (k->flags & KV_SHEBANG_NONE)
-        return true;
-    if (k->flags & KV_SHEBANG_NO_WRITES) {
-        *flags |= KV_SCRIPT_READ_ONLY;
-    } else if (read_only) {
-        kv_call_error(call, "ERR Can not execute a script with write flag using *_ro command.");
-        return false;
-    } else if (!(k->flags & KV_SHEBANG_ALLOW_OOM) && kv_script_out_of_memory(call)) {
-        kv_call_error(call, "OOM command not allowed when used memory > 'maxmemory'.");
-        return false;
-    }
-    if (k->flags & KV_SHEBANG_ALLOW_OOM)
-        *flags |= KV_SCRIPT_ALLOW_OOM;
     return true;
 }
 
@@ -461,7 +291,7 @@ void kv_script_eval(struct kv_call *call, bool by_digest, bool read_only)
         kv_call_error(call, NO_SCRIPT);
         return;
     }
-    if (!read_key_count(call, &key_count))
+    if (!kv_lua_key_count(call, "ERR value is not an integer or out of range", &key_count))
         return;
     if (!by_digest)
         kv_sha1_hex(text.ptr, text.len, digest);
@@ -478,8 +308,15 @@ void kv_script_eval(struct kv_call *call, bool by_digest, bool read_only)
     if (k == NULL && (k = add(call, s, digest, text, true)) == NULL)
         return;
     touch(s, k);
-    if (judge_flags(call, k, read_only, &flags))
-        run(call, s, k, key_count, flags);
+    if (!kv_lua_judge_flags(call, k->flags, read_only, &flags))
+        return;
+    struct kv_lua_task task = {
+        .function = k->function,
+        .name = kv_slice(k->digest, KV_SHA1_HEX),
+        .key_count = key_count,
+        .flags = flags,
+    };
+    kv_lua_run(call, s->lua, &task);
 }
 
 bool kv_script_load(struct kv_call *call, struct kv_slice text, char digest[40])
@@ -503,7 +340,7 @@ bool kv_script_load(struct kv_call *call, struct kv_slice text, char digest[40])
 bool kv_script_find(struct kv_engine *e, struct kv_slice name, struct kv_slice *text)
 {
     char digest[KV_SHA1_HEX];
-    const struct scripts *s = kv_script_kept(e);
+    const struct scripts *s = kv_script_kept(e, KV_SCRIPT_OF_EVAL);
     if (s == NULL || !read_digest(name, digest))
         return false;
     const struct known *k = find(s, digest);
@@ -512,30 +349,21 @@ bool kv_script_find(struct kv_engine *e, struct kv_slice name, struct kv_slice *
     return k != NULL;
 }
 
-static void destroy_lua(void *lua)
-{
-    kv_lua_destroy(lua);
-}
-
 void kv_script_flush(struct kv_engine *e, bool async)
 {
-    struct scripts *s = kv_script_kept(e);
+    struct scripts *s = kv_script_kept(e, KV_SCRIPT_OF_EVAL);
     if (s == NULL)
         return;
     struct kv_lua *lua = s->lua;
     free_known(s);
     s->lua = NULL;
-    if (lua == NULL)
-        return;
-    if (async)
-        kv_engine_background(e, destroy_lua, lua);
-    else
-        kv_lua_destroy(lua);
+    if (lua != NULL)
+        kv_lua_drop(e, lua, async);
 }
 
 void kv_script_figures_read(const struct kv_engine *e, struct kv_script_figures *out)
 {
-    const struct scripts *s = kv_script_kept(e);
+    const struct scripts *s = kv_script_kept(e, KV_SCRIPT_OF_EVAL);
     *out = (struct kv_script_figures){0};
     if (s == NULL)
         return;

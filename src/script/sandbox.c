@@ -12,6 +12,9 @@
  *   script -> guard of globals -> globals (KEYS, ARGV, redis -> guard -> true table ...)
  *                                    | metatable: an error for names that do not exist
  *
+ * Functions have an interpreter of their own, where the guard of the globals reads from another
+ * table while a library loads: there is nothing but redis.register_function and redis.log.
+ *
  * What could reach outside is absent: io, most of os, package, debug, loadfile, dofile, print,
  * getfenv and setfenv (a function's environment is the way around a guard), newproxy. Precompiled
  * code is not loaded, since Lua trusts it: every source is read with a blank before it, so that it
@@ -489,6 +492,55 @@ static void guard_globals(lua_State *l)
     lua_setfield(l, -3, "_G");
     lua_replace(l, LUA_GLOBALSINDEX);
     lua_pop(l, 1);
+}
+
+static void refuse_absent(lua_State *l)
+{
+    lua_createtable(l, 0, 1);
+    set_function(l, "__index", no_such_global);
+    lua_setmetatable(l, -2);
+}
+
+static void remove_fields(lua_State *l, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        lua_pushnil(l);
+        lua_setfield(l, -2, *names);
+    }
+}
+
+void kv_lua_open_functions(lua_State *l)
+{
+    static const char *const absent[] = {"KEYS", "ARGV", NULL};
+    static const char *const absent_of_api[] = {"replicate_commands", NULL};
+    struct kv_lua *lua = kv_lua_of(l);
+    lua_rawgeti(l, LUA_REGISTRYINDEX, lua->globals);
+    remove_fields(l, absent);
+    lua_getfield(l, -1, "redis");
+    if (push_of_guard(l, -1, &guarded_key))
+        remove_fields(l, absent_of_api);
+    lua_settop(l, 0);
+    lua_createtable(l, 0, 2);
+    kv_lua_push_load_api(l);
+    refuse_absent(l);
+    kv_lua_guard(l, false);
+    lua_pushvalue(l, -1);
+    lua_setfield(l, -3, "redis");
+    lua_setfield(l, -2, "server");
+    refuse_absent(l);
+    lua->load_globals = luaL_ref(l, LUA_REGISTRYINDEX);
+}
+
+void kv_lua_set_loading(lua_State *l, bool loading)
+{
+    struct kv_lua *lua = kv_lua_of(l);
+    luaL_checkstack(l, 3, NULL);
+    lua_pushvalue(l, LUA_GLOBALSINDEX);
+    lua_getmetatable(l, -1);
+    lua_rawgeti(l, LUA_REGISTRYINDEX, loading ? lua->load_globals : lua->globals);
+    lua_setfield(l, -2, "__index");
+    lua_pop(l, 2);
+    lua->sees_loading = loading;
 }
 
 void kv_lua_open_sandbox(lua_State *l)

@@ -24,4 +24,14 @@ struct kv_shebang {
 bool kv_shebang_read(struct kv_slice text, struct kv_shebang *out,
                      char error[KV_SHEBANG_ERROR_MAX]) KV_MUST_CHECK;
 
+/* The flag of a name, in any case; 0: there is none. Any thread. */
+uint32_t kv_shebang_flag(struct kv_slice name);
+/* The name of the flag that is bit `i`; NULL: there are no more. */
+const char *kv_shebang_flag_name(uint32_t i);
+
+/* Reads the first line of a library: "#!lua name=NAME". The name may consist of anything; words may
+ * be in quotes. False: why not, in `error`. */
+bool kv_shebang_read_library(struct kv_slice text, struct kv_slice *engine, struct kv_slice *name,
+                             struct kv_slice *code, char error[KV_SHEBANG_ERROR_MAX]) KV_MUST_CHECK;
+
 #endif

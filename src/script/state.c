@@ -6,9 +6,10 @@
  *
  * A hook is called every HOOK_COUNT instructions. It asks the engine whether the script must end;
  * so does redis.call when the script is busy or was killed, since slow commands are few
- * instructions. If so an error is raised, and from then on at every instruction, in the coroutine
- * that runs and in the main one: what catches the error gets the next one, until nothing is left
- * that catches. Whoever has resumed a coroutine that ended so ends likewise.
+ * instructions. While a library loads the hook looks at the time that this may take. If so an error
+ * is raised, and from then on at every instruction, in the coroutine that runs and in the main one:
+ * what catches the error gets the next one, until nothing is left that catches. Whoever has resumed
+ * a coroutine that ended so ends likewise.
  *
  * The collector is Lua's own, step by step as memory is allocated. After a script that has left
  * much behind a full collection follows.
@@ -16,6 +17,7 @@
  * Rejected: LuaJIT. Compiled loops do not call the hook, so that a script in one could not be
  * ended.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "engine/engine.h"
@@ -71,7 +73,10 @@ int kv_lua_end(lua_State *l)
     lua->killed = true;
     lua_sethook(l, on_count, LUA_MASKCOUNT, 1);
     lua_sethook(lua->main, on_count, LUA_MASKCOUNT, 1);
-    lua_pushliteral(l, "Script killed by user with SCRIPT KILL...");
+    if (lua->run != NULL)
+        lua_pushliteral(l, "Script killed by user with SCRIPT KILL...");
+    else
+        lua_pushliteral(l, "FUNCTION LOAD timeout");
     return lua_error(l);
 }
 
@@ -79,6 +84,8 @@ void kv_lua_poll(lua_State *l)
 {
     struct kv_lua *lua = kv_lua_of(l);
     if (lua->run != NULL && (lua->killed || kv_script_poll(lua->run)))
+        kv_lua_end(l);
+    if (lua->library != NULL && (lua->killed || kv_clock_ticks() >= lua->load_ticks))
         kv_lua_end(l);
 }
 
@@ -88,7 +95,14 @@ static int open_protected(lua_State *l)
     return 0;
 }
 
-struct kv_lua *kv_lua_create(void)
+static int open_for_functions(lua_State *l)
+{
+    kv_lua_open_sandbox(l);
+    kv_lua_open_functions(l);
+    return 0;
+}
+
+static struct kv_lua *create(lua_CFunction open)
 {
     struct kv_lua *lua = kv_mem_try_zalloc(sizeof(*lua), KV_MEM_SCRIPT);
     if (lua == NULL)
@@ -102,7 +116,7 @@ struct kv_lua *kv_lua_create(void)
         return NULL;
     }
     lua_atpanic(lua->main, panic);
-    if (lua_cpcall(lua->main, open_protected, NULL) != 0) {
+    if (lua_cpcall(lua->main, open, NULL) != 0) {
         kv_lua_destroy(lua);
         return NULL;
     }
@@ -110,12 +124,67 @@ struct kv_lua *kv_lua_create(void)
     return lua;
 }
 
+struct kv_lua *kv_lua_create(void)
+{
+    return create(open_protected);
+}
+
+struct kv_lua *kv_lua_create_for_functions(void)
+{
+    return create(open_for_functions);
+}
+
+void kv_lua_set_limit(struct kv_lua *lua, struct kv_engine *e)
+{
+    uint64_t limit = kv_engine_options(e)->script_memory_limit;
+    lua->limit_bytes = limit == 0 ? SIZE_MAX : (size_t)limit;
+}
+
+static void destroy_lua(void *lua)
+{
+    kv_lua_destroy(lua);
+}
+
+void kv_lua_drop(struct kv_engine *e, struct kv_lua *lua, bool async)
+{
+    if (async)
+        kv_engine_background(e, destroy_lua, lua);
+    else
+        kv_lua_destroy(lua);
+}
+
 void kv_lua_destroy(struct kv_lua *lua)
 {
-    KV_ASSERT(lua->run == NULL);
+    KV_ASSERT(lua->run == NULL && lua->library == NULL);
     lua_close(lua->main);
     KV_ASSERT(lua->used_bytes == 0);
     kv_mem_free(lua, sizeof(*lua), KV_MEM_SCRIPT);
+}
+
+struct source {
+    struct kv_slice code;
+    bool begun;
+};
+
+/* With a blank before it, so that it is never taken for precompiled code. */
+static const char *read_code(lua_State *l, void *arg, size_t *len)
+{
+    struct source *s = arg;
+    (void)l;
+    if (!s->begun) {
+        s->begun = true;
+        *len = 1;
+        return " ";
+    }
+    *len = s->code.len;
+    s->code.len = 0;
+    return *len > 0 ? s->code.ptr : NULL;
+}
+
+int kv_lua_load(lua_State *l, struct kv_slice code, const char *name)
+{
+    struct source s = {.code = code};
+    return lua_load(l, read_code, &s, name);
 }
 
 static int collect_protected(lua_State *l)

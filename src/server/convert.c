@@ -2,8 +2,9 @@
  *
  * An engine of its own loads the source as a server would at its start: an RDB file, or file by
  * file what a manifest names. Then its keyspace is written, with nothing left out: keys that are
- * due are in the source and stay in the copy, since whoever loads that decides. Functions and data
- * of modules go through as they are (rdb_file.h), as do values of types that are not built.
+ * due are in the source and stay in the copy, since whoever loads that decides. Functions are
+ * loaded like all else; data of modules goes through as it is (rdb_file.h), as do values of types
+ * that are not built.
  *
  * A log that is made has a base in the RDB format and no incr file; the server that opens it makes
  * one. The folder is put together under another name beside its own. Both kinds of result get
@@ -24,7 +25,7 @@
 #include "persist/aof_load.h"
 #include "persist/journal.h"
 #include "persist/manifest.h"
-#include "persist/rdb_file.h"
+#include "persist/rdb_libraries.h"
 #include "server/check.h"
 #include <dirent.h>
 #include <errno.h>
@@ -142,14 +143,18 @@ static bool write_data(const struct conversion *c, const char *path, bool is_bas
 {
     struct kv_store_stats stats = {0};
     struct kv_view view = view_of(c, &stats);
+    struct kv_rdb_kept kept = c->kept;
+    if (kv_rdb_libraries_collect(c->engine, &kept.libraries) != KV_OK)
+        return complain(path, kv_err_text(KV_ERR_NOMEM));
     struct kv_rdb_save_options o = {
         .notes = {.saved_at = kv_clock_wall_ms() / 1000, .is_aof_base = is_base},
-        .kept = &c->kept,
+        .kept = &kept,
         .compress = true,
         .checksums = true,
     };
     int error = 0;
     enum kv_err err = kv_rdb_save_path(path, &view, &o, &error);
+    kv_rdb_bytes_release(&kept.libraries);
     if (err == KV_OK)
         return true;
     return complain(path, err == KV_ERR_IO ? strerror(error) : kv_err_text(err));

@@ -118,6 +118,28 @@ for name in ("eval", "eval_ro", "script|load"):
     BY_COMMAND[name] = {"script": SCRIPTS}
 for name in ("evalsha", "evalsha_ro", "script|exists"):
     BY_COMMAND[name] = {"sha1": [hashlib.sha1(s).hexdigest().encode() for s in SCRIPTS] + [b"x", b""]}
+# A payload with the library lb and its function fb.
+PAYLOAD = bytes.fromhex(
+    "f5404d23216c7561206e616d653d6c620a72656469732e72656769737465725f66756e6374696f6e28276662"
+    "272c2066756e6374696f6e28292072657475726e2027726573746f7265642720656e64290a003ca9fc049549"
+    "97e9")
+# Libraries whose functions have one name each, in one case: the reference ends otherwise.
+LIBRARIES = [b"#!lua name=%s\nredis.register_function('%s', function(keys, args) %s end)" % line for line in (
+    (b"la", b"fa", b"return redis.call('set', keys[1], args[1])"), (b"lb", b"fb", b"return {keys, args}"),
+    (b"la", b"fb", b"return redis.call(unpack(args))"), (b"lb", b"fa", b"x = 1"), (b"l-c", b"fc", b""),
+    (b"lc", b"f c", b""), (b"lc", b"fc", b"return redis.pcall('incr', keys[1])"), (b"lc", b"fc", b"return +"))]
+LIBRARIES += [
+    b"#!lua name=ld\nredis.register_function{function_name='fd', flags={'no-writes'}, description='d', "
+    b"callback=function(keys) return redis.call('get', keys[1]) end}",
+    b"#!lua name=ld\nredis.register_function('fd')", b"#!lua name=ld\nredis.call('ping')", b"#!lua\n", b"x",
+    b"#!lua name=ld\n", b"#!lua name=ld x=y\n", b"#!js name=ld\n", b""]
+BY_COMMAND["function|load"] = {"function-code": LIBRARIES}
+BY_COMMAND["function|delete"] = {"library-name": [b"la", b"lb", b"lc", b"LA", b""]}
+BY_COMMAND["function|list"] = {"library-name-pattern": [b"*", b"l?", b"LA", b"x*", b""]}
+BY_COMMAND["function|restore"] = {"serialized-value": [
+    b"\n\x00]\x9b\\@\x0f\x7f\xa2\xda", b"\n\x00]\x9b\\@\x0f\x7f\xa2\xdb", b"", b"x", PAYLOAD]}
+for name in ("fcall", "fcall_ro"):
+    BY_COMMAND[name] = {"function": [b"fa", b"fb", b"fc", b"fd", b"FA", b"fe", b""]}
 # Users other than that of the connection, with rules that both servers print alike: commands only
 # as all or in parentheses, where nothing comes before them.
 BY_COMMAND["acl|setuser"] = {

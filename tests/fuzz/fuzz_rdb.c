@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct store_rig rig;
     struct kv_rdb_reader r;
-    struct kv_rdb_kept kept = {{0}, {0}};
+    struct kv_rdb_kept kept = {0};
     struct kv_rdb_load l = {.kept = &kept};
     int fd = -1;
     if (size < 1 || size > INPUT_MAX)

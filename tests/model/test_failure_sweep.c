@@ -9,6 +9,7 @@
  * real. Time stands still. */
 #include "admin/config.h"
 #include "cmd/table.h"
+#include "engine/script.h"
 #include "library.h"
 #include "unit.h"
 
@@ -31,6 +32,25 @@ struct sweep {
     const char *line;  /* words separated by spaces; "@N" is a word of N bytes, "^hex" of these */
     uint32_t flags;
 };
+
+/* Libraries: "l" with a function that writes, "l" with one that reads, one that does not load; and
+ * a payload with "m". */
+#define LIB_WRITES                                                                                 \
+    "^23216c7561206e616d653d6c0a72656469732e72656769737465725f66756e6374696f6e2827662"             \
+    "72c66756e6374696f6e286b2c61292072657475726e2072656469732e63616c6c2827736574272c6"             \
+    "b5b315d2c615b315d2920656e6429"
+#define LIB_READS                                                                                  \
+    "^23216c7561206e616d653d6c0a72656469732e72656769737465725f66756e6374696f6e7b66756"             \
+    "e6374696f6e5f6e616d653d2767272c6465736372697074696f6e3d2764272c666c6167733d7b276"             \
+    "e6f2d777269746573277d2c63616c6c6261636b3d66756e6374696f6e286b292072657475726e207"             \
+    "2656469732e63616c6c2827676574272c6b5b315d2920656e647d"
+#define LIB_BROKEN                                                                                 \
+    "^23216c7561206e616d653d6c0a72656469732e72656769737465725f66756e6374696f6e2827662"             \
+    "72c66756e6374696f6e282920656e6429206e6f737563682829"
+#define LIB_PAYLOAD                                                                                \
+    "^f5c34059405e1f23216c7561206e616d653d6d0a72656469732e72656769737465725f66756e630"             \
+    "874696f6e282768272ce0000c0a6b2c61292072657475726e200640301063616c6c2827736574272"             \
+    "c6b5b315d2c612004052920656e64290a004bc94b57f6b6341d"
 
 static const struct sweep sweeps[] = {
     /* strings */
@@ -375,6 +395,22 @@ static const struct sweep sweeps[] = {
     {NULL, "SCRIPT KILL", SWEEP_ERROR},
     {NULL, "SCRIPT HELP", 0},
     {NULL, "SCRIPT FLUSH SYNC", 0},
+    /* functions */
+    {"FUNCTION FLUSH", "FUNCTION LOAD " LIB_WRITES, 0},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FUNCTION LOAD REPLACE " LIB_READS, 0},
+    {"FUNCTION FLUSH", "FUNCTION LOAD " LIB_BROKEN, SWEEP_ERROR},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FCALL f 1 a @3000", SWEEP_PARTIAL},
+    {"FUNCTION FLUSH|SET a 5|FUNCTION LOAD " LIB_READS, "FCALL_RO G 1 a", 0},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FCALL f 0", SWEEP_ERROR},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FUNCTION LIST LIBRARYNAME * WITHCODE", 0},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FUNCTION DUMP", 0},
+    {"FUNCTION FLUSH", "FUNCTION RESTORE " LIB_PAYLOAD " FLUSH", 0},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_READS, "FUNCTION RESTORE " LIB_PAYLOAD " REPLACE", 0},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FUNCTION DELETE l", 0},
+    {"FUNCTION FLUSH|FUNCTION LOAD " LIB_WRITES, "FUNCTION FLUSH SYNC", 0},
+    {NULL, "FUNCTION KILL", SWEEP_ERROR},
+    {NULL, "FUNCTION STATS", 0},
+    {NULL, "FUNCTION HELP", 0},
     /* connection */
     {NULL, "AUTH default whatever", 0},
     {NULL, "AUTH whatever", SWEEP_ERROR},
@@ -582,6 +618,7 @@ struct state {
     uint32_t flags, db;
     uint8_t resp;
     int queued, watches;
+    struct kv_library_counts functions;
 };
 
 static void digest_of(uint8_t out[20])
@@ -599,7 +636,8 @@ static struct state state_now(void)
                       .db = client->db,
                       .resp = client->resp,
                       .queued = kv_client_multi_length(client),
-                      .watches = kv_client_watch_count(client)};
+                      .watches = kv_client_watch_count(client),
+                      .functions = kv_library_counts(engine)};
     digest_of(s.digest);
     for (int owner = 0; owner < KV_MEM_OWNER_COUNT; owner++)
         s.used[owner] = kv_mem_used((enum kv_mem_owner)owner);
@@ -634,6 +672,9 @@ static void assert_same(const struct state *a, const struct state *b, const char
     ck_assert_msg(a->flags == b->flags, "%s: flags %x to %x", what, a->flags, b->flags);
     ck_assert_msg(a->db == b->db && a->resp == b->resp, "%s: connection", what);
     ck_assert_msg(a->queued == b->queued, "%s: queue", what);
+    ck_assert_msg(a->functions.libraries == b->functions.libraries &&
+                      a->functions.functions == b->functions.functions,
+                  "%s: functions", what);
     assert_memory_same(a, b, what);
 }
 

@@ -1,10 +1,16 @@
 #!/usr/bin/python3
 """aof-use-rdb-preamble no: the base of a log consists of commands, which any server can run."""
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from process import REFERENCE, TIME_SCALE, Server
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persist"))
+
+import rdb_bytes as rdb  # noqa: E402
 
 pytestmark = pytest.mark.kvik_only
 
@@ -168,25 +174,19 @@ def test_due_keys_of_a_base_wait_for_what_follows(start, tmp_path):
         assert conn.cmd("HGETALL", "hash") == [b"g", b"w"]
 
 
-def test_functions_keep_the_format_that_holds_them(start, tmp_path):
-    redis = Server("--dir", tmp_path, "--appendonly", "yes", binary=REFERENCE)
-    with redis.raw() as conn:
-        conn.cmd("FUNCTION", "LOAD", "#!lua name=l\nredis.register_function('f', "
-                                     "function() return 1 end)")
-        conn.cmd("SET", "a", "1")
-        conn.cmd("BGREWRITEAOF")
-        deadline = time.monotonic() + 20 * TIME_SCALE
-        while not (tmp_path / "appendonlydir" / "appendonly.aof.2.base.rdb").exists():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.01)
-    redis.stop()
+def test_data_of_modules_keeps_the_format_that_holds_it(start, tmp_path):
+    """Functions become commands (test_functions.py); what belongs to modules does not."""
+    folder = tmp_path / "appendonlydir"
+    folder.mkdir()
+    module = b"\xf7" + rdb.length(12345 << 10 | 1) + b"\x02\x02" + b"\x05" + rdb.string(b"data") + b"\x00"
+    (folder / "appendonly.aof.1.base.rdb").write_bytes(rdb.rdb_file(module))
+    (folder / "appendonly.aof.manifest").write_text("file appendonly.aof.1.base.rdb seq 1 type b\n")
     server = start()
     with server.raw() as conn:
         conn.cmd("BGREWRITEAOF")
         deadline = time.monotonic() + 20 * TIME_SCALE
-        while not (tmp_path / "appendonlydir" / "appendonly.aof.3.base.rdb").exists():
+        while not (folder / "appendonly.aof.2.base.rdb").exists():
             assert time.monotonic() < deadline, "waited in vain"
             time.sleep(0.01)
-    assert "since it holds functions" in server.log()
-    assert b"register_function" in \
-        (tmp_path / "appendonlydir" / "appendonly.aof.3.base.rdb").read_bytes()
+    assert "since it holds modules' data" in server.log()
+    assert module in (folder / "appendonly.aof.2.base.rdb").read_bytes()

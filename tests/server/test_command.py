@@ -15,7 +15,7 @@ NEW_ARITY = {b"command|getkeys": -3, b"command|getkeysandflags": -3, b"zrank": -
 # more exactly how they are used.
 NEW_WITHOUT = {name: {b"noscript"} for name in (b"blmove", b"blpop", b"brpop", b"brpoplpush",
                                                 b"bzpopmax", b"bzpopmin")}
-NEW_WITH = {b"eval": {b"may_replicate"}, b"evalsha": {b"may_replicate"},
+NEW_WITH = {b"eval": {b"may_replicate"}, b"evalsha": {b"may_replicate"}, b"fcall": {b"may_replicate"},
             b"script|exists": {b"stale"}, b"script|flush": {b"stale"},
             b"pfcount": {b"may_replicate"}, b"publish": {b"may_replicate"},
             b"spublish": {b"may_replicate"},

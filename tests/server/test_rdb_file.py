@@ -68,7 +68,9 @@ def test_files_of_the_reference_are_loaded(raw, load, form, name):
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.rdb")))
 def test_what_we_save_the_reference_loads(empty_server, raw, load, name, redis_server):
     assert load((FIXTURES / (name + ".rdb")).read_bytes()) == b"OK"
+    assert bool(raw.cmd("FUNCTION", "LIST")) == (name == "functions")
     data = save(empty_server, raw)
+    raw.cmd("FUNCTION", "FLUSH")
     assert data.startswith(b"REDIS0010")
     with redis_server.raw() as other:
         # The stream's bytes are compared, and Kvik gave back those that came.
@@ -143,7 +145,6 @@ def test_records_of_other_servers_are_walked_over(raw, load):
     module = rdb.length(12345 << 10 | 1)
     body = (aux(b"redis-ver", b"8.6.0") + aux(b"unknown", b"x" * 100) +
             b"\xf7" + module + b"\x02\x02" + b"\x05" + rdb.string(b"data") + b"\x00" +
-            b"\xf5" + rdb.string(b"#!lua name=l\n") +
             b"\xfe\x00\xfb\x02\x00" + b"\xf4\x01\x02\x03" +
             b"\xf3\x01" + b"cls1" + b"\x02\x07\x00" + text(b"k", b"v") +
             b"\xf8" + rdb.length(500) + text(b"i", b"w") +
@@ -156,11 +157,12 @@ def test_records_of_other_servers_are_walked_over(raw, load):
 def test_functions_and_data_of_modules_are_saved_back(empty_server, raw, load):
     module = rdb.length(12345 << 10 | 1)
     first = b"\xf7" + module + b"\x02\x02" + b"\x05" + rdb.string(b"data") + b"\x00"
-    function = b"\xf5" + rdb.string(b"#!lua name=l\n")
+    function = b"\xf5" + rdb.string(b"#!lua name=l\nredis.register_function('f', function() end)")
     last = b"\xf7" + module + b"\x02\x01" + b"\x04" + b"d" * 8 + b"\x00"
     assert load(rdb.rdb_file(first + function + b"\xfe\x00" + text(b"k", b"v") + last)) == b"OK"
     data = save(empty_server, raw)
-    assert data.index(first + function) < data.index(b"\x01k\x01v") < data.index(last)
+    assert data.index(function + first) < data.index(b"\x01k\x01v") < data.index(last)
+    assert raw.cmd("FUNCTION", "FLUSH") == b"OK"
 
 
 def test_keys_that_are_due_are_left_out(raw, load):

@@ -67,6 +67,68 @@ START_TEST(every_cut_of_a_line_is_read_or_refused)
 }
 END_TEST
 
+static struct kv_slice engine, name, code;
+
+static bool reads_library(const char *text)
+{
+    return kv_shebang_read_library(kv_slice_cstr(text), &engine, &name, &code, error);
+}
+
+START_TEST(libraries_have_names)
+{
+    static const char *const lines[] = {"#!lua name=lib\nx", "#!lua  NAME=lib \r\nx",
+                                        "#!lua\tname=\"lib\"\nx", "#!lua name='lib'\nx"};
+    for (size_t i = 0; i < KV_ARRAY_LEN(lines); i++) {
+        ck_assert(reads_library(lines[i]));
+        ck_assert(kv_slice_equal(engine, KV_SLICE("lua")));
+        ck_assert(kv_slice_equal(name, KV_SLICE("lib")));
+        ck_assert(kv_slice_equal(code, KV_SLICE("\nx")));
+    }
+    ck_assert(reads_library("#!lua name=\n"));
+    ck_assert_uint_eq(name.len, 0);
+    ck_assert(reads_library("#! name=x\n"));
+    ck_assert_uint_eq(engine.len, 0);
+}
+END_TEST
+
+static void library_fails(const char *text, const char *why)
+{
+    ck_assert(!reads_library(text));
+    ck_assert_str_eq(error, why);
+}
+
+START_TEST(mistakes_of_libraries_are_named)
+{
+    library_fails("return 1", "ERR Missing library metadata");
+    library_fails("#!lua name=x", "ERR Invalid library metadata");
+    library_fails("#!lua name=\"x\n", "ERR Invalid library metadata");
+    library_fails("#!lua name=\"x\"y\n", "ERR Invalid library metadata");
+    library_fails("#!\n", "ERR Library name was not given");
+    library_fails("#! lua name=x\n", "ERR Invalid metadata value given: lua");
+    library_fails("#!lua name=x name=y\n",
+                  "ERR Invalid metadata value, name argument was given multiple times");
+}
+END_TEST
+
+START_TEST(every_cut_of_a_library_is_read_or_refused)
+{
+    static const char text[] = "#!lua name='lib' name=\"x\" flags\nreturn 1";
+    for (size_t len = 0; len < sizeof(text); len++)
+        if (kv_shebang_read_library(kv_slice(text, len), &engine, &name, &code, error))
+            ck_assert(code.len <= len && name.len <= len);
+}
+END_TEST
+
+START_TEST(flags_have_names)
+{
+    for (uint32_t i = 0; i < 5; i++)
+        ck_assert_uint_eq(kv_shebang_flag(kv_slice_cstr(kv_shebang_flag_name(i))), 1u << i);
+    ck_assert_ptr_null(kv_shebang_flag_name(5));
+    ck_assert_uint_eq(kv_shebang_flag(KV_SLICE("No-Writes")), KV_SHEBANG_NO_WRITES);
+    ck_assert_uint_eq(kv_shebang_flag(KV_SLICE("")), 0);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -76,5 +138,9 @@ int main(void)
     unit_add(&u, lines_keep_their_numbers);
     unit_add(&u, mistakes_are_named);
     unit_add(&u, every_cut_of_a_line_is_read_or_refused);
+    unit_add(&u, libraries_have_names);
+    unit_add(&u, mistakes_of_libraries_are_named);
+    unit_add(&u, every_cut_of_a_library_is_read_or_refused);
+    unit_add(&u, flags_have_names);
     return unit_run(&u);
 }
