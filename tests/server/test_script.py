@@ -537,7 +537,7 @@ def test_a_key_that_is_due_is_watched_beside_a_busy_script(start_server):
         assert conn.cmd("WATCH", "k") == b"OK"
         assert conn.cmd("SCRIPT", "KILL") == b"OK"
         assert running.result().text.decode().startswith(KILLED)
-        assert conn.cmd("DBSIZE") == 0
+        wait_until(lambda: conn.cmd("DBSIZE") == 0)
         assert conn.cmd("GET", "k") is None
 
 
