@@ -507,6 +507,7 @@ def test_a_key_named_twice_counts_once(raw, connect):
     assert raw.cmd("LLEN", "j") == 1 and raw.cmd("LLEN", "k") == 2
 
 
+@pytest.mark.single
 @pytest.mark.timeout(120)
 def test_very_many_keys(raw, connect):
     """What each key costs does not depend on their number."""

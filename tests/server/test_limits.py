@@ -230,6 +230,7 @@ def test_a_ttl_refreshed_often_costs_once(raw, reference):
     assert info(raw, "used_memory") - before < 200_000
 
 
+@pytest.mark.single
 def test_hundred_thousand_due_keys_are_gone_soon(start_server, reference):
     server = start_server()
     if reference:
@@ -258,6 +259,7 @@ def test_command_with_a_million_arguments(raw):
     assert raw.cmd("PING") == b"PONG"
 
 
+@pytest.mark.single
 def test_watching_many_keys(raw, connect):
     for start in range(0, 10000, 1000):
         assert raw.cmd("WATCH", *["w%d" % number for number in range(start, start + 1000)]) == b"OK"

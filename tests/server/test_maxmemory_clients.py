@@ -177,6 +177,7 @@ def test_a_connection_falls_for_its_own_command(limited):
     assert lives(connect())
 
 
+@pytest.mark.single
 @pytest.mark.kvik_only
 def test_watches_and_many_arguments_count(limited):
     _server, control, connect = limited

@@ -317,7 +317,7 @@ def test_scripts_that_become_alone_beside_parked_commands(start_server):
             conns = (conn, other)
             for one in conns:
                 one.send_cmd("DBSIZE")
-            for _ in range(800):
+            for _ in range(150 if TIME_SCALE >= 4 else 800):
                 for one in conns:
                     assert one.read() >= 0
                     one.send_cmd("DBSIZE")
