@@ -189,6 +189,7 @@ static void move_blocks(struct worker *w)
 static void upkeep(struct worker *w)
 {
     struct kv_mem_report report;
+    bool rest = false;
     switch (below(&w->random, 12)) {
     case 0:
         kv_mem_purge();
@@ -197,7 +198,7 @@ static void upkeep(struct worker *w)
         kv_mem_report_read(&report);
         break;
     case 2:
-        kv_mem_cache_each(mem_model_cache_seen, NULL);
+        kv_mem_cache_each(mem_model_cache_seen, &rest);
         break;
     case 3:
         kv_mem_flush();
