@@ -9,46 +9,37 @@
  * name in any case, and could not tell two of them apart.
  */
 #include "base/clock.h"
+#include "base/hash.h"
 #include "engine/engine.h"
 #include "script/library_priv.h"
 #include "script/shebang.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define LOAD_NS 500000000u /* that loading may take */
 #define BAD_NAME                                                                                   \
     "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least " \
     "one character long"
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-}
-
 uint32_t kv_function_hash(struct kv_slice name)
 {
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < name.len; i++)
-        hash = (hash ^ (uint8_t)lower(name.ptr[i])) * 16777619u;
-    return hash;
+    static const struct kv_hash_key key; /* whoever may load functions need not be fended off */
+    return (uint32_t)kv_hash_nocase(&key, name.ptr, name.len);
 }
 
 bool kv_function_names_equal(struct kv_slice a, struct kv_slice b)
 {
-    if (a.len != b.len)
-        return false;
-    for (size_t i = 0; i < a.len; i++)
-        if (lower(a.ptr[i]) != lower(b.ptr[i]))
-            return false;
-    return true;
+    return a.len == b.len && strncasecmp(a.ptr, b.ptr, a.len) == 0;
 }
 
 static bool is_name(struct kv_slice name)
 {
     for (size_t i = 0; i < name.len; i++) {
-        char c = lower(name.ptr[i]);
-        if (c != '_' && !(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9'))
+        char c = name.ptr[i];
+        if (c != '_' && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') &&
+            !(c >= '0' && c <= '9'))
             return false;
     }
     return name.len > 0;
