@@ -78,7 +78,10 @@ enum kv_hold kv_acquire(struct kv_client *c, enum kv_cmd_mode mode)
     w->hold_start = w->now_ticks;
     if (!w->engine->multi)
         return mode >= KV_MODE_ALONE ? KV_HOLD_ALONE : KV_HOLD_NONE;
-    if ((mode == KV_MODE_KEYS || mode == KV_MODE_SHARDS) && c->park_rounds >= KV_PARK_ROUNDS_MAX)
+    /* A client that the gate is closed for goes through it, though what made its command exclusive
+     * may have changed while it waited: as a plain one it would wait for itself. */
+    if ((mode == KV_MODE_KEYS || mode == KV_MODE_SHARDS) &&
+        (c->park_rounds >= KV_PARK_ROUNDS_MAX || c->park == KV_PARK_ALONE))
         mode = KV_MODE_ALONE;
     switch (mode) {
     case KV_MODE_FREE:

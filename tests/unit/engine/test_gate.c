@@ -342,6 +342,27 @@ START_TEST(an_upgrade_within_a_phase_begins_another)
 }
 END_TEST
 
+/* Another text may take the place of a script's among those that are known to upgrade. */
+START_TEST(what_was_exclusive_when_it_began_to_wait_stays_so)
+{
+    start(2);
+    struct kv_client *c = client_new(), *other = client_new();
+    c->park_rounds = KV_PARK_ROUNDS_MAX;
+    ck_assert(kv_gate_enter(w1));
+    assert_reply(c, "visit", "");
+    ck_assert_int_eq(c->park, KV_PARK_ALONE);
+    c->park_rounds = 0; /* the reason is gone */
+    assert_reply(other, "set a 1", "");
+    kv_gate_leave(w1);
+    for (int i = 0; i < 2; i++)
+        kv_worker_poll(w0, 0);
+    assert_answered(c, ":0\r\n");
+    assert_answered(other, "+OK\r\n");
+    ck_assert_ptr_null(engine->gate.owner);
+    ck_assert_uint_eq(atomic_load(&engine->gate.closed), 0);
+}
+END_TEST
+
 int main(void)
 {
     struct unit u;
@@ -362,5 +383,6 @@ int main(void)
     unit_add(&u, an_upgrade_comes_before_an_exclusive_command_that_waits);
     unit_add(&u, an_upgrade_survives_that_who_waited_vanishes);
     unit_add(&u, an_upgrade_within_a_phase_begins_another);
+    unit_add(&u, what_was_exclusive_when_it_began_to_wait_stays_so);
     return unit_run(&u);
 }
