@@ -2,7 +2,7 @@
 #
 #   tests/unit/<folder>/test_*.c   one program each (Check), linked with the whole archive of its
 #                                  folder and with lower archives only
-#   tests/model/test_*.c           likewise, linked with everything
+#   tests/model/test_*.c           likewise, linked with everything; M= says how their names begin
 #   tests/fuzz/fuzz_<target>.c     libFuzzer targets (make fuzz); replay.c runs their corpora
 #   tests/bench/*.c                programs of make bench, linked with everything
 #   tests/budget/budget.c          what instruction budgets count, linked with everything
@@ -29,7 +29,7 @@ UNIT_SOURCES := $(filter %/$(T).c %/test_$(T).c,$(UNIT_SOURCES))
 endif
 endif
 UNIT_PROGRAMS := $(UNIT_SOURCES:tests/unit/%.c=$(B)/unit/%)
-MODEL_PROGRAMS := $(patsubst tests/model/%.c,$(B)/model/%,$(wildcard tests/model/test_*.c))
+MODEL_PROGRAMS := $(patsubst tests/model/%.c,$(B)/model/%,$(wildcard tests/model/test_$(M)*.c))
 FUZZ_TARGETS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 REPLAY_PROGRAMS := $(FUZZ_TARGETS:%=$(B)/fuzz/replay_%)
 BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(wildcard tests/bench/*.c))
@@ -57,6 +57,13 @@ $(B)/model/%: tests/model/%.c $(ARCHIVES) $(B)/.flags
 	@mkdir -p $(@D)
 	@echo '  TEST  $@'
 	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ $(GROUP) $(CHECK_LIBS) $(LIBS)
+
+# Those of the memory layer need no other.
+$(B)/model/test_mem_%: tests/model/test_mem_%.c $(B)/libmem.a $(LOWER_mem:%=$(B)/lib%.a) $(B)/.flags
+	@mkdir -p $(@D)
+	@echo '  TEST  $@'
+	@$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -MT $@ $< $(LDFLAGS_ALL) -o $@ -Wl,--start-group \
+	  $(B)/libmem.a $(LOWER_mem:%=$(B)/lib%.a) -Wl,--end-group $(CHECK_LIBS) $(LIBS)
 
 $(B)/bench/%: tests/bench/%.c $(ARCHIVES) $(B)/.flags
 	@mkdir -p $(@D)
