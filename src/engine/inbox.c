@@ -18,7 +18,8 @@ void kv_inbox_post(struct kv_worker *to, enum kv_message_kind kind, uint32_t num
     while (!atomic_compare_exchange_weak_explicit(&to->inbox.head, &m->next, m,
                                                   memory_order_release, memory_order_relaxed))
         continue;
-    kv_loop_wake(to->loop);
+    if (to != kv_this_worker) /* that one looks before it waits */
+        kv_loop_wake(to->loop);
 }
 
 struct kv_message *kv_inbox_take(struct kv_inbox *inbox)

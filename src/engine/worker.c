@@ -1,9 +1,9 @@
 /* A worker: one thread with its loop, clients, memory for commands and counters.
  *
- * A round: close what is to be closed, wait for events, stop point, drain the
- * inbox, run what was parked and may go on, handle events, periodic work. Between two rounds, and
- * while it waits, a worker touches nothing of its clients: that is the loop boundary at which the
- * world can be stopped.
+ * A round: close what is to be closed, wait for events, stop point, drain the inbox, run what was
+ * parked and may go on, handle events, drain the inbox again, periodic work. Between two rounds,
+ * and while it waits, a worker touches nothing of its clients: that is the loop boundary at which
+ * the world can be stopped.
  */
 #include "engine/worker.h"
 #include "base/clock.h"
@@ -340,6 +340,19 @@ static void take_limits(struct kv_worker *w)
     w->latency_tracking = e->options.latency_tracking;
 }
 
+/* What has come, and then those that may go on because of it. */
+static void handle_messages(struct kv_worker *w)
+{
+    kv_worker_drain(w);
+    if (KV_UNLIKELY(w->paused.first != NULL))
+        resume_paused(w);
+    uint32_t phases = w->gate_phases;
+    if (KV_UNLIKELY(w->resume_first != NULL))
+        run_resumed(w);
+    if (KV_UNLIKELY(phases > 0))
+        kv_gate_phases_done(w, phases);
+}
+
 void kv_worker_round(struct kv_worker *w, int timeout_ms)
 {
     struct kv_engine *e = w->engine;
@@ -358,15 +371,12 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     w->round_ms = w->now_ms = w->round_us / 1000;
     kv_stat_add(&w->stats.loops, 1);
     take_limits(w);
-    kv_worker_drain(w);
-    if (KV_UNLIKELY(w->paused.first != NULL))
-        resume_paused(w);
-    uint32_t phases = w->gate_phases;
-    if (KV_UNLIKELY(w->resume_first != NULL))
-        run_resumed(w);
-    if (KV_UNLIKELY(phases > 0))
-        kv_gate_phases_done(w, phases);
+    handle_messages(w);
     kv_loop_run(w->loop);
+    /* What these events have caused: who waited for a key of theirs is answered without another
+     * look at the sockets. Once, so that nobody keeps the others from being looked at. */
+    if (KV_UNLIKELY(!kv_inbox_empty(&w->inbox)))
+        handle_messages(w);
     if (KV_UNLIKELY(kv_engine_loading(e)))
         kv_worker_load(w);
     if (KV_UNLIKELY(kv_delivery_due(w)))

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Blocking commands on lists and sorted sets: who is served, when, with what; ends of waits."""
 import random
+import re
 import threading
 import time
 
@@ -103,6 +104,27 @@ def test_a_push_serves_who_waits(raw, connect):
     assert waiter.read() == [b"l", b"a"]
     assert raw.cmd("LRANGE", "l", "0", "-1") == [b"b"]
     assert blocked(raw) == 0
+
+
+@pytest.mark.kvik_only
+def test_who_is_served_on_the_same_worker_waits_for_no_further_round(start_server):
+    """The loops that an exchange takes: one for each message that comes in."""
+    running = start_server(threads=1)
+    with running.raw() as one, running.raw() as two:
+        def loops():
+            return int(re.search(rb"\nloops:(\d+)", one.cmd("INFO", "kvik")).group(1))
+
+        before, exchanges = loops(), 400
+        one.send_cmd("BLPOP", "one", "0")
+        for _ in range(exchanges):
+            two.send(encode("LPUSH", "one", "x") + encode("BLPOP", "two", "0"))
+            assert one.read() == [b"one", b"x"] and two.read() == 1
+            one.send(encode("LPUSH", "two", "y") + encode("BLPOP", "one", "0"))
+            assert two.read() == [b"two", b"y"] and one.read() == 1
+        two.send(encode("LPUSH", "one", "x"))
+        assert one.read() == [b"one", b"x"]
+        # Some are its periodic work's; a further one for each message would make it four.
+        assert loops() - before < 3 * exchanges
 
 
 def test_nobody_comes_between(raw, connect):
