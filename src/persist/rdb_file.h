@@ -12,7 +12,7 @@
  * the entries needed when the tail is put.
  *
  * Reading puts everything into a store; what is due already is left out. The whole keyspace is held
- * [alone] for it, unless records are diverted (kv_rdb_load).
+ * [alone] for it, unless it only walks over records (kv_rdb_load).
  *
  * Kept: modules' data about the file as a whole is read as bytes and written back. Libraries of
  * functions are collected, and loaded by whoever has read the file (rdb_libraries.h).
@@ -102,6 +102,17 @@ struct kv_rdb_record {
     int64_t frequency;    /* likewise */
 };
 
+/* A loading that puts nothing: somebody else reads the keys (kv_rdb_next_record), who is told where
+ * they lie. Each but `begin`: false when the reader has a fault. */
+struct kv_rdb_walk {
+    /* A key, with what is told of it before, or something else begins at r->at. */
+    void (*begin)(void *arg, struct kv_rdb_reader *r);
+    /* Name and value of a key of this form are next: takes both. */
+    bool (*key)(void *arg, struct kv_rdb_reader *r, uint8_t form);
+    /* What begins is no key; its first byte was taken. */
+    bool (*other)(void *arg, struct kv_rdb_reader *r);
+};
+
 struct kv_rdb_load {
     /* set by the caller */
     bool keep_due;            /* a replica: its master says what goes */
@@ -110,10 +121,8 @@ struct kv_rdb_load {
     struct kv_rdb_kept *kept; /* gets what is kept; NULL: it is dropped */
     uint64_t progress_bytes;  /* how often the next is called; 0: never */
     bool (*progress)(void *arg, const struct kv_rdb_load *l, uint64_t offset); /* false: give up */
-    /* Gets each key that is wanted, its value being next in the reader, instead of the keyspace;
-     * false: the reader has a fault. NULL: the loading itself puts them. */
-    bool (*divert)(void *arg, struct kv_rdb_reader *r, const struct kv_rdb_record *record);
-    void *arg; /* of both */
+    const struct kv_rdb_walk *walk; /* NULL: the loading puts the keys itself */
+    void *arg;                      /* of progress and walk */
     /* filled in */
     uint32_t version;
     bool valkey;
@@ -129,10 +138,16 @@ struct kv_rdb_load {
 
 /* [alone] Reads a file up to its end's checksum, which is compared when the reader keeps one. On
  * failure the reader has the fault, and what was read before it is in the keyspace. Bytes behind
- * the end are left. KV_ERR_CLOSED: progress or the reader gave up. With l->divert nothing is held,
- * and the view need only tell its store and the time. */
+ * the end are left. KV_ERR_CLOSED: progress or the reader gave up. With l->walk nothing is held,
+ * and the view need only tell its store. */
 enum kv_err kv_rdb_load(struct kv_rdb_reader *r, struct kv_view *v,
                         struct kv_rdb_load *l) KV_MUST_CHECK;
+
+/* The next key of a run of them, of a file that another loading walks over: all but its database
+ * and the value, which is next in the reader then. l->valkey is known; metadata is counted. The
+ * name is good as `name` is, whose text is kept (struct kv_rdb_string). */
+bool kv_rdb_next_record(struct kv_rdb_reader *r, struct kv_rdb_load *l,
+                        struct kv_rdb_record *record, struct kv_rdb_string *name) KV_MUST_CHECK;
 
 /* One key of a file: puts its value, which is next in the loader's reader, or (`built`, unless it
  * is NULL) was read before. Counts in l->keys and l->empty. Lock of the key's shard in the

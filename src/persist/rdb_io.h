@@ -46,6 +46,7 @@ struct kv_rdb_writer {
     int fd;                     /* -1: in memory */
     uint64_t sync_bytes;        /* it writes out after each so many; 0: nobody asks it to */
     uint64_t stepped_bytes;     /* flushed ones that were told to be written out */
+    size_t yield_bytes;         /* gives the processor away after each so many; 0: never */
     bool compress;              /* strings by LZF where that is shorter (rdbcompression) */
     bool checksums;             /* rdbchecksum */
     uint32_t version;           /* highest that an entry in it needs (rdb_file.h) */
@@ -89,7 +90,8 @@ void kv_rdb_put_double(struct kv_rdb_writer *w, double number);
 
 /* --- reading --- */
 
-#define KV_RDB_FAULT_TEXT 160 /* bytes of a fault's text */
+#define KV_RDB_FAULT_TEXT 160                   /* bytes of a fault's text */
+#define KV_RDB_WINDOW_BYTES ((size_t)256 << 10) /* read from a descriptor at once */
 
 struct kv_rdb_reader {
     const uint8_t *at, *end;     /* what is left of the buffer */
@@ -105,9 +107,15 @@ struct kv_rdb_reader {
     struct kv_rdb_bytes *record; /* gets the bytes that are taken; NULL: nobody wants them */
     const uint8_t *recorded;     /* up to here it has them */
     size_t record_limit;         /* length that the record must not pass; 0: none */
+    const uint8_t *anchor;       /* bytes from here on stay in the window; NULL: from `at` on */
+    /* Of a descriptor: where the window goes when it moves, or NULL (given up), with `block_arg`.
+     * NULL: it has one place, `buf`. */
+    struct kv_rdb_bytes *(*next_block)(void *arg);
+    void *block_arg;
     const atomic_bool *given_up; /* asked whenever a descriptor is read; NULL: never */
     enum kv_err err;             /* first fault: KV_ERR_SYNTAX, KV_ERR_IO, KV_ERR_NOMEM,
-                                    KV_ERR_LIMIT (the record's) or KV_ERR_CLOSED (given up) */
+                                    KV_ERR_LIMIT (the record's, or what is anchored is longer than
+                                    the window) or KV_ERR_CLOSED (given up) */
     uint64_t fault_offset;
     char fault[KV_RDB_FAULT_TEXT];
 };
@@ -130,6 +138,9 @@ void kv_rdb_reader_point(struct kv_rdb_reader *r, struct kv_slice bytes, uint64_
  * fault. KV_ERR_IO: the descriptor cannot, and that is the fault now. */
 enum kv_err kv_rdb_reader_rewind(struct kv_rdb_reader *r, uint64_t offset,
                                  uint64_t checksum) KV_MUST_CHECK;
+/* Moves the window, from what is anchored on, to the beginning of other memory, which gets room for
+ * KV_RDB_WINDOW_BYTES at least. */
+bool kv_rdb_reader_move(struct kv_rdb_reader *r, struct kv_rdb_bytes *to) KV_MUST_CHECK;
 uint64_t kv_rdb_reader_offset(const struct kv_rdb_reader *r);
 uint64_t kv_rdb_reader_checksum(struct kv_rdb_reader *r); /* of all that was taken */
 

@@ -26,6 +26,7 @@ struct loading {
     struct kv_rdb_record next; /* what is known of the next key */
     uint64_t reported;         /* offset of the last progress */
     bool in_database;          /* records belong behind the databases now */
+    bool pending;              /* something is known of the next key */
     bool gave_up;
 };
 
@@ -122,14 +123,10 @@ static bool keep_record(struct loading *f, uint8_t opcode)
     return walked && recorded;
 }
 
-/* Redis: metadata of modules for the next key. Valkey: slots that were being imported. */
-static bool skip_243(struct loading *f)
+/* Of modules, for the next key. */
+static bool skip_metadata(struct loading *f)
 {
     uint64_t count;
-    if (f->l->valkey)
-        return kv_rdb_skip_string(f->r) && kv_rdb_take_len(f->r, &count) &&
-               (count <= UINT64_MAX / 2 || KV_RDB_BAD(f->r, "too many slots")) &&
-               skip_lens(f->r, 2 * count);
     if (!kv_rdb_take_len(f->r, &count))
         return false;
     f->l->metadata++;
@@ -137,6 +134,15 @@ static bool skip_243(struct loading *f)
         if (!kv_rdb_skip(f->r, 4) || !kv_rdb_skip_module_parts(f->r))
             return false;
     return true;
+}
+
+/* Valkey's slots that were being imported. The byte is that of metadata in files of Redis. */
+static bool skip_imports(struct loading *f)
+{
+    uint64_t count;
+    return kv_rdb_skip_string(f->r) && kv_rdb_take_len(f->r, &count) &&
+           (count <= UINT64_MAX / 2 || KV_RDB_BAD(f->r, "too many slots")) &&
+           skip_lens(f->r, 2 * count);
 }
 
 static bool take_database(struct loading *f)
@@ -225,8 +231,6 @@ static bool put_key(struct loading *f)
 {
     f->next.db = f->v->db;
     f->next.name = f->key.text;
-    if (f->l->divert != NULL)
-        return f->l->divert(f->l->arg, f->r, &f->next);
     struct kv_key k = kv_store_key(f->v->store, f->key.text);
     return kv_rdb_put_record(&f->values, &f->next, &k, NULL, f->l);
 }
@@ -237,6 +241,9 @@ static const struct kv_rdb_record nothing_known = {
 static bool take_key(struct loading *f, uint8_t form)
 {
     bool done;
+    f->pending = false;
+    if (f->l->walk != NULL)
+        return f->l->walk->key(f->l->arg, f->r, form);
     if (!kv_rdb_take_string(f->r, &f->key, true))
         return false;
     if (f->next.expiry != KV_NO_EXPIRY && f->next.expiry <= f->v->now_ms && !f->l->keep_due) {
@@ -268,15 +275,11 @@ static bool take_use(struct loading *f, uint8_t opcode)
 
 /* --- the loop --- */
 
-static bool take_record(struct loading *f, uint8_t byte)
+/* What is told of the next key before it; *of_key false: the byte begins something else. */
+static bool take_of_key(struct loading *f, uint8_t byte, bool *of_key)
 {
+    *of_key = true;
     switch (byte) {
-    case KV_RDB_OP_AUX:
-        return take_note(f);
-    case KV_RDB_OP_SELECTDB:
-        return take_database(f);
-    case KV_RDB_OP_RESIZEDB:
-        return take_sizes(f);
     case KV_RDB_OP_EXPIRETIME:
         return take_expiry(f, false);
     case KV_RDB_OP_EXPIRETIME_MS:
@@ -284,18 +287,85 @@ static bool take_record(struct loading *f, uint8_t byte)
     case KV_RDB_OP_IDLE:
     case KV_RDB_OP_FREQ:
         return take_use(f, byte);
+    case KV_RDB_OP_KEY_META:
+        if (!f->l->valkey)
+            return skip_metadata(f);
+        break;
+    default:
+        break;
+    }
+    *of_key = false;
+    return true;
+}
+
+static bool take_other(struct loading *f, uint8_t byte)
+{
+    if (f->pending)
+        return KV_RDB_BAD(f->r, "what is told of a key is not followed by one");
+    if (f->l->walk != NULL && !f->l->walk->other(f->l->arg, f->r))
+        return false;
+    switch (byte) {
+    case KV_RDB_OP_AUX:
+        return take_note(f);
+    case KV_RDB_OP_SELECTDB:
+        return take_database(f);
+    case KV_RDB_OP_RESIZEDB:
+        return take_sizes(f);
     case KV_RDB_OP_FUNCTION2:
     case KV_RDB_OP_MODULE_AUX:
         return keep_record(f, byte);
-    case KV_RDB_OP_FUNCTION:
-        return KV_RDB_BAD(f->r, "functions of a candidate of Redis 7.0 cannot be read");
     case KV_RDB_OP_SLOT_INFO:
         return skip_lens(f->r, 3);
     case KV_RDB_OP_KEY_META:
-        return skip_243(f);
+        return skip_imports(f);
     default:
-        return take_key(f, byte);
+        return KV_RDB_BAD(f->r, "functions of a candidate of Redis 7.0 cannot be read");
     }
+}
+
+static bool is_other(uint8_t byte)
+{
+    switch (byte) {
+    case KV_RDB_OP_AUX:
+    case KV_RDB_OP_SELECTDB:
+    case KV_RDB_OP_RESIZEDB:
+    case KV_RDB_OP_FUNCTION:
+    case KV_RDB_OP_FUNCTION2:
+    case KV_RDB_OP_MODULE_AUX:
+    case KV_RDB_OP_SLOT_INFO:
+    case KV_RDB_OP_KEY_META:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool take_record(struct loading *f, uint8_t byte)
+{
+    bool of_key;
+    if (!take_of_key(f, byte, &of_key))
+        return false;
+    if (of_key) {
+        f->pending = true;
+        return true;
+    }
+    return is_other(byte) ? take_other(f, byte) : take_key(f, byte);
+}
+
+bool kv_rdb_next_record(struct kv_rdb_reader *r, struct kv_rdb_load *l,
+                        struct kv_rdb_record *record, struct kv_rdb_string *name)
+{
+    struct loading f = {.r = r, .l = l, .next = nothing_known};
+    bool of_key;
+    do {
+        if (!kv_rdb_take_byte(r, &f.next.form) || !take_of_key(&f, f.next.form, &of_key))
+            return false;
+    } while (of_key);
+    if (!kv_rdb_take_string(r, name, true))
+        return false;
+    f.next.name = name->text;
+    *record = f.next;
+    return true;
 }
 
 static bool report(struct loading *f)
@@ -326,10 +396,14 @@ static bool take_all(struct loading *f)
     if (!take_magic(f))
         return false;
     for (;;) {
-        if (!report(f) || !kv_rdb_take_byte(f->r, &byte))
+        if (!report(f))
+            return false;
+        if (f->l->walk != NULL && !f->pending)
+            f->l->walk->begin(f->l->arg, f->r);
+        if (!kv_rdb_take_byte(f->r, &byte))
             return false;
         if (byte == KV_RDB_OP_EOF)
-            return take_tail(f);
+            return (f->l->walk == NULL || f->l->walk->other(f->l->arg, f->r)) && take_tail(f);
         if (!take_record(f, byte))
             return false;
     }

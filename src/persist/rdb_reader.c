@@ -1,8 +1,8 @@
 /* The reader of RDB bytes.
  *
- * The buffer is a window onto the source: all of it when it is in memory, else BUFFER_BYTES that
- * are refilled. Taking moves `at` forward; checksum and recording follow when the window moves or
- * somebody asks, in long runs.
+ * The buffer is a window onto the source: all of it when it is in memory, else KV_RDB_WINDOW_BYTES
+ * that are refilled. Taking moves `at` forward; checksum and recording follow when the window moves
+ * or somebody asks, in long runs.
  *
  * A string that lies in the window whole is not copied. A larger one is collected in memory of its
  * own; before that its length is compared with what is left of the source. The length of a
@@ -24,7 +24,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BUFFER_BYTES ((size_t)256 << 10)
 #define STEP_BYTES ((size_t)1 << 20) /* memory taken ahead where the source's end is not known */
 #define PIPE_WAIT_MS 50
 #define LZF_GAIN_MAX 88u /* bytes out of one */
@@ -79,6 +78,7 @@ enum kv_err kv_rdb_reader_rewind(struct kv_rdb_reader *r, uint64_t offset, uint6
         return r->err;
     }
     r->at = r->end = r->start = r->summed = r->buf.ptr;
+    r->anchor = NULL;
     r->start_offset = offset;
     r->checksum = checksum;
     return KV_OK;
@@ -169,37 +169,85 @@ static bool must_end(const struct kv_rdb_reader *r)
     return true;
 }
 
-/* Moves the window to `at` and reads until it holds `need` bytes, or up to the source's end. */
-static KV_NOINLINE bool fill(struct kv_rdb_reader *r, size_t need)
+/* The window lies at the beginning of `to` now, `taken` of its bytes before `at`. */
+static void place_window(struct kv_rdb_reader *r, const struct kv_rdb_bytes *to, size_t taken,
+                         size_t held)
 {
-    size_t left = (size_t)(r->end - r->at);
-    KV_DASSERT(r->fd >= 0 && need <= BUFFER_BYTES && left < need);
-    add_to_sum(r);
-    if (!add_to_record(r))
+    r->start = to->ptr;
+    r->at = r->summed = r->recorded = to->ptr + taken;
+    r->end = to->ptr + held;
+    if (r->anchor != NULL)
+        r->anchor = to->ptr;
+}
+
+/* Moves what is anchored, or not taken yet, to the beginning of `to`, and makes room for `wanted`
+ * bytes there. False: memory is short. */
+static bool move_window(struct kv_rdb_reader *r, struct kv_rdb_bytes *to, size_t wanted)
+{
+    const uint8_t *from = r->anchor != NULL ? r->anchor : r->at;
+    size_t taken = (size_t)(r->at - from), held = (size_t)(r->end - from);
+    bool same = r->start == to->ptr;
+    KV_DASSERT(r->summed == r->at);
+    r->start_offset = kv_rdb_reader_offset(r) - taken;
+    if (same && held != 0)
+        memmove(to->ptr, from, held);
+    if (same)
+        place_window(r, to, taken, held);
+    to->len = same ? held : 0; /* what a larger block is to have of this one */
+    if (!kv_rdb_bytes_reserve(to, KV_MAX(wanted, held) - to->len)) {
+        if (!same)
+            r->start = from; /* the offset is that of its first byte */
         return false;
-    if (r->buf.ptr == NULL && !kv_rdb_bytes_reserve(&r->buf, BUFFER_BYTES))
-        return kv_rdb_fail_memory(r);
-    r->start_offset = kv_rdb_reader_offset(r);
-    if (left != 0)
-        memmove(r->buf.ptr, r->at, left);
-    r->start = r->at = r->summed = r->recorded = r->buf.ptr;
-    while (left < need) {
-        if (r->given_up != NULL && must_end(r)) {
-            r->end = r->buf.ptr + left;
+    }
+    if (!same && held != 0)
+        memcpy(to->ptr, from, held);
+    place_window(r, to, taken, held);
+    return true;
+}
+
+bool kv_rdb_reader_move(struct kv_rdb_reader *r, struct kv_rdb_bytes *to)
+{
+    KV_ASSERT(r->record == NULL);
+    add_to_sum(r);
+    return move_window(r, to, KV_RDB_WINDOW_BYTES) || kv_rdb_fail_memory(r);
+}
+
+/* Reads until `need` bytes lie behind `at`. */
+static bool read_on(struct kv_rdb_reader *r, const struct kv_rdb_bytes *to, size_t need)
+{
+    while ((size_t)(r->end - r->at) < need) {
+        size_t held = (size_t)(r->end - to->ptr);
+        if (r->given_up != NULL && must_end(r))
             return kv_rdb_fail(r, KV_ERR_CLOSED, "reading was given up");
-        }
-        ssize_t got = read(r->fd, r->buf.ptr + left, BUFFER_BYTES - left);
+        ssize_t got = read(r->fd, to->ptr + held, to->capacity - held);
         if (got < 0 && errno == EINTR)
             continue;
-        r->end = r->buf.ptr + left;
         if (got < 0)
             return kv_rdb_fail(r, KV_ERR_IO, "reading failed: %s", strerror(errno));
         if (got == 0)
             return fail_short(r);
-        left += (size_t)got;
+        r->end += got;
     }
-    r->end = r->buf.ptr + left;
     return true;
+}
+
+/* Moves the window, and reads until it holds `need` bytes that are not taken yet, or up to the
+ * source's end. */
+static KV_NOINLINE bool fill(struct kv_rdb_reader *r, size_t need)
+{
+    struct kv_rdb_bytes *to = &r->buf;
+    size_t anchored = r->anchor != NULL ? (size_t)(r->at - r->anchor) : 0;
+    KV_DASSERT(r->fd >= 0 && need <= KV_RDB_WINDOW_BYTES && (size_t)(r->end - r->at) < need);
+    add_to_sum(r);
+    if (!add_to_record(r))
+        return false;
+    if (anchored + need > KV_RDB_WINDOW_BYTES && r->source_bytes != UINT64_MAX)
+        return kv_rdb_fail(r, KV_ERR_LIMIT, "what is anchored is longer than the window");
+    if (r->next_block != NULL && (to = r->next_block(r->block_arg)) == NULL)
+        return kv_rdb_fail(r, KV_ERR_CLOSED, "reading was given up");
+    if (!move_window(r, to, KV_MAX(anchored + need, KV_RDB_WINDOW_BYTES)))
+        return kv_rdb_fail_memory(r);
+    return read_on(r, to, need);
 }
 
 /* Makes `need` bytes lie in the window. */
@@ -238,7 +286,7 @@ bool kv_rdb_take(struct kv_rdb_reader *r, void *to, size_t len)
 {
     uint8_t *out = to;
     while (len > 0) {
-        size_t step = KV_MIN(len, BUFFER_BYTES);
+        size_t step = KV_MIN(len, KV_RDB_WINDOW_BYTES);
         if (r->fd < 0)
             step = len;
         if (!have(r, step))
@@ -256,7 +304,7 @@ bool kv_rdb_skip(struct kv_rdb_reader *r, uint64_t len)
     if (len > left_of_source(r))
         return fail_short(r);
     while (len > 0) {
-        size_t step = (size_t)KV_MIN(len, BUFFER_BYTES);
+        size_t step = (size_t)KV_MIN(len, KV_RDB_WINDOW_BYTES);
         if (!have(r, step))
             return false;
         r->at += step;
@@ -347,7 +395,7 @@ static bool take_bytes(struct kv_rdb_reader *r, struct kv_rdb_bytes *b, uint64_t
 {
     if (len > left_of_source(r))
         return fail_short(r);
-    if (r->fd < 0 || (len <= BUFFER_BYTES && !keep)) {
+    if (r->fd < 0 || (len <= KV_RDB_WINDOW_BYTES && !keep)) {
         if (!have(r, (size_t)len))
             return false;
         *out = kv_slice((const char *)r->at, (size_t)len);

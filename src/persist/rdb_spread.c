@@ -1,29 +1,31 @@
 /* Spreading an RDB file over the workers: see the header.
  *
- * A lane is a ring of batches with one producer, the reader, and one consumer, the worker. `filled`
- * and `done` count batches; each side writes its own. The reader fills the batch behind `filled`
- * and wakes the worker when the ring was empty; the worker posts `room` for each batch that it is
+ * Runs are a ring with one producer, the reader, and a consumer a lane. `filled` and each lane's
+ * `done` count runs; each side writes its own. The reader fills the run behind `filled` and wakes
+ * the workers whose lanes had come to the end; a worker posts `room` for each run that it is
  * through with. Both counts are written and read sequentially consistent, so either the reader sees
- * the ring empty and wakes, or the worker sees the new batch before it goes to sleep.
+ * the lane at the end and wakes, or the worker sees the new run before it goes to sleep.
  *
- * A batch is a run of heads, each followed by its key and its value as they stand in the file (a
- * packed key unpacked). The reader copies a value while it walks over it (kv_rdb_record_begin), at
- * the price of a memcpy of what is in the cache anyway. Since the key's hash travels along, a
- * worker requests the bucket of a record AHEAD of the one that it puts.
+ * Where runs end: where the block does, and before what is no key. The reader's window
+ * (rdb_io.h) lies in a block; what is anchored there, the record that begins, goes along to the
+ * next block when the window moves. A block is used again when all lanes are through with its last
+ * run.
  *
- * Keys go to the home worker of their shard. So two workers never fight for a shard's lock or its
- * lines, and keys that come twice meet in one lane, in the order of the file.
+ * A worker looks at PLAN records ahead, hashes their keys and requests the buckets of those that
+ * are its own, and then puts these. Keys go to the home worker of their shard: so two workers never
+ * fight for a shard's lock or its lines, and keys that come twice meet in one lane, in the order of
+ * the file.
  *
  * The buckets are requested without a lock: while loading goes on, a table is changed by its home
  * worker alone, but for what the reader has put when all lanes are dry.
  *
- * A record that is too long shows while it is copied. The reader then goes back to the last place
- * whose checksum it knows, where the previous batch was handed over, walks to the value again and
- * builds it out of the file, without a lock (kv_rdb_loader.built). Before it is put the lanes run
- * dry: else the earlier of two equal keys might be told as the second.
+ * A record that is longer than a block shows as a fault of the window. The reader then goes back to
+ * the last place whose checksum it knows, walks to the record again and builds it out of the file,
+ * without a lock (kv_rdb_loader.built). Before it is put the lanes run dry: else the earlier of two
+ * equal keys might be told as the second. A record that seems damaged is read in that way too:
+ * there may be an earlier fault in it than the one that walking finds.
  *
- * Rejected: workers that read the file themselves, each a part of it. Records are found from the
- * start only, so all but one would walk over everything twice.
+ * Rejected: handing each worker its own records, with their hashes; see the header.
  */
 #include "persist/rdb_spread.h"
 #include "base/assert.h"
@@ -35,38 +37,44 @@
 #include <stdio.h>
 #include <time.h>
 
-#define BATCH_BYTES ((size_t)64 << 10)   /* handed over when it has so many */
-#define RECORD_BYTES ((size_t)256 << 10) /* longer values are built by the reader */
-#define RING 4u                          /* batches of a lane */
-#define AHEAD 4u                         /* records whose bucket is requested before */
+#define BLOCKS 6u
+#define RUNS 16u                       /* of the ring */
+#define PLAN 16u                       /* records that a worker looks ahead */
+#define SLICE_BYTES ((size_t)64 << 10) /* walked over between looks at connections */
 #define DELAY_STEP_US 5000u
 
-/* Before each record of a batch; its size is a multiple of that of a word. */
-struct head {
-    uint64_t hash;
-    uint64_t offset; /* of the value in the file */
-    int64_t expiry, idle_seconds;
-    uint32_t key_len, value_len;
-    uint32_t expected; /* keys of the database in the shard; 0: not known */
-    uint16_t db;
-    int16_t frequency; /* -1: not told */
-    uint64_t form;
+struct block {
+    struct kv_rdb_bytes bytes;
+    uint64_t runs; /* it is free when every lane is through with so many */
 };
 
-static_assert(sizeof(struct head) % 8 == 0, "heads are aligned");
+struct run {
+    struct kv_slice bytes;
+    uint64_t offset; /* of its first byte in the file */
+    uint32_t db;
+    uint32_t expected; /* keys of the database in a shard; 0: not known */
+};
+
+/* A key that is the worker's own. */
+struct planned {
+    struct kv_rdb_record record;
+    struct kv_slice value;
+    uint64_t offset; /* of the value in the file */
+    uint64_t hash;
+    struct kv_rdb_string name;
+};
 
 struct lane {
-    /* the reader's */
-    _Atomic(uint64_t) filled KV_ALIGNED(KV_CACHE_LINE); /* batches handed over */
-    struct kv_rdb_bytes batches[RING];
-    /* the worker's */
-    _Atomic(uint64_t) done KV_ALIGNED(KV_CACHE_LINE);
-    size_t at; /* of the next record in the batch at `done` */
+    _Atomic(uint64_t) done KV_ALIGNED(KV_CACHE_LINE); /* runs */
+    bool begun;                                       /* the run at `done` */
+    struct kv_rdb_reader run;
+    struct planned plan[PLAN];
+    unsigned planned, put;
     struct kv_view view;
     struct kv_store_stats stats; /* loading is no use of the keyspace: dropped */
-    struct kv_rdb_reader reader;
+    struct kv_rdb_reader reader; /* of one value; has the lane's fault */
     struct kv_rdb_loader loader;
-    struct kv_rdb_load totals;        /* keys and empty ones */
+    struct kv_rdb_load totals;        /* keys, empty ones, and those that are due */
     uint32_t database;                /* of the last record */
     uint64_t met[KV_SHARDS_MAX / 64]; /* shards that had a key of it */
 };
@@ -77,18 +85,27 @@ struct kv_spread {
     uint32_t lane_count;
     atomic_bool given_up;
     atomic_bool faulty; /* a lane has met a fault */
-    sem_t room;         /* a batch is done, a step is, or the end has come */
+    sem_t room;         /* a run is done, a step is, or the end has come */
     atomic_uint delay_us;
     /* a step for worker 0: the reader sets `stepping` behind the others, the worker clears it */
     atomic_bool stepping;
     bool (*step)(void *arg, struct kv_worker *w);
     void *step_arg;
+    _Atomic(uint64_t) filled; /* runs handed over */
+    struct run runs[RUNS];
+    struct block blocks[BLOCKS];
     /* the file that is read */
     struct kv_rdb_reader *source;
     struct kv_rdb_load *load;
+    uint32_t block;            /* in which the window lies */
+    const uint8_t *run_begin;  /* of the keys that were not handed over; NULL: there are none */
+    uint32_t run_db;           /* theirs */
+    bool place_wanted;         /* the next record's place is to be known */
+    struct kv_rdb_string name; /* of a record that is built */
     struct kv_collection_limits limits; /* as they were before workers ran */
     uint64_t known_offset, known_sum;   /* place to go back to */
-    struct kv_view view;                /* the reader's: no lock, no statistics */
+    struct kv_view view;                /* the reader's: no lock, no statistics; its time is that
+                                           of the whole loading */
     struct kv_rdb_loader apart;         /* of records that are too long */
     bool (*progress)(void *arg, const struct kv_rdb_load *l, uint64_t offset);
     void *arg;
@@ -110,19 +127,31 @@ struct kv_spread *kv_spread_create(struct kv_engine *e)
         l->view = (struct kv_view){
             .store = kv_engine_store(e), .stats = &l->stats, .owner = kv_engine_worker(e, i)};
         kv_rdb_reader_init(&l->reader, kv_slice("", 0));
+        kv_rdb_reader_init(&l->run, kv_slice("", 0));
         kv_rdb_loader_init(&l->loader, &l->reader, &l->view);
     }
     s->view = (struct kv_view){.store = kv_engine_store(e)};
     return s;
 }
 
-void kv_spread_destroy(struct kv_spread *s)
+/* Memory of the loading; workers look at their counts alone. */
+static void free_scratch(struct kv_spread *s)
 {
     for (uint32_t i = 0; i < s->lane_count; i++) {
-        kv_rdb_loader_release(&s->lanes[i].loader);
-        for (uint32_t j = 0; j < RING; j++)
-            kv_rdb_bytes_release(&s->lanes[i].batches[j]);
+        struct lane *l = &s->lanes[i];
+        kv_rdb_loader_release(&l->loader);
+        kv_rdb_loader_init(&l->loader, &l->reader, &l->view);
+        for (uint32_t j = 0; j < PLAN; j++)
+            kv_rdb_string_release(&l->plan[j].name);
     }
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        kv_rdb_bytes_release(&s->blocks[i].bytes);
+    kv_rdb_string_release(&s->name);
+}
+
+void kv_spread_destroy(struct kv_spread *s)
+{
+    free_scratch(s);
     kv_mem_free_aligned(s->lanes, s->lane_count * sizeof(*s->lanes), KV_CACHE_LINE, KV_MEM_OTHER);
     sem_destroy(&s->room);
     kv_mem_free(s, sizeof(*s), KV_MEM_OTHER);
@@ -151,9 +180,12 @@ void kv_spread_delay(struct kv_spread *s)
     }
 }
 
-/* Any of the things that the reader waits for may have happened. False: given up. */
+/* Any of the things that the reader waits for may have happened. False: given up, which is told
+ * once. */
 static bool wait_room(struct kv_spread *s)
 {
+    if (kv_spread_given_up(s))
+        return false;
     while (sem_wait(&s->room) != 0)
         ;
     return !kv_spread_given_up(s);
@@ -188,76 +220,98 @@ static void do_step(struct kv_spread *s, struct kv_worker *w)
 
 /* --- a worker's part --- */
 
-static const struct head *head_at(const struct kv_rdb_bytes *batch, size_t at)
-{
-    return (const struct head *)(const void *)(batch->ptr + at);
-}
-
-static size_t record_bytes(const struct head *h)
-{
-    return sizeof(*h) + (((size_t)h->key_len + h->value_len + 7) & ~(size_t)7);
-}
-
 /* The first key of a database in a shard: its table gets the size that it is going to have. */
-static void meet_shard(struct lane *l, const struct head *h)
+static void meet_shard(struct lane *l, uint64_t hash, uint32_t expected)
 {
-    uint32_t shard = kv_store_shard_of(l->view.store, h->hash);
+    uint32_t shard = kv_store_shard_of(l->view.store, hash);
     uint64_t bit = (uint64_t)1 << (shard & 63);
     if (KV_LIKELY(l->met[shard >> 6] & bit))
         return;
     l->met[shard >> 6] |= bit;
-    if (h->expected != 0)
-        kv_store_reserve(&l->view, shard, h->expected);
+    if (expected != 0)
+        kv_store_reserve(&l->view, shard, expected);
 }
 
-static bool put_record(struct lane *l, const struct head *h)
+/* Looks at the next records until PLAN of them are the lane's own, or the slice ends. */
+static void plan(struct kv_spread *s, struct lane *l, uint32_t lane, const uint8_t *end)
 {
-    const char *bytes = (const char *)(h + 1);
-    struct kv_rdb_record record = {
-        .db = h->db,
-        .form = (uint8_t)h->form,
-        .name = kv_slice(bytes, h->key_len),
-        .expiry = h->expiry,
-        .idle_seconds = h->idle_seconds,
-        .frequency = h->frequency,
-    };
-    struct kv_key k = {bytes, h->key_len, h->hash};
-    if (KV_UNLIKELY(l->database != h->db)) {
-        memset(l->met, 0, sizeof(l->met));
-        l->database = h->db;
+    struct kv_rdb_reader *r = &l->run;
+    bool keep_due = s->load->keep_due;
+    l->planned = l->put = 0;
+    while (l->planned < PLAN && r->at < end) {
+        struct planned *p = &l->plan[l->planned];
+        if (!kv_rdb_next_record(r, &l->totals, &p->record, &p->name))
+            return;
+        const uint8_t *value = r->at;
+        if (!kv_rdb_skip_value(r, p->record.form))
+            return;
+        p->hash = kv_store_hash(l->view.store, p->record.name.ptr, p->record.name.len);
+        if (kv_store_shard_of(l->view.store, p->hash) % s->lane_count != lane)
+            continue;
+        if (p->record.expiry != KV_NO_EXPIRY && p->record.expiry <= s->view.now_ms && !keep_due) {
+            l->totals.expired++;
+            continue;
+        }
+        kv_store_prefetch_bucket(&l->view, p->hash);
+        p->value = kv_slice((const char *)value, (size_t)(r->at - value));
+        p->offset = r->start_offset + (uint64_t)(value - r->start);
+        l->planned++;
     }
-    l->view.db = h->db;
-    meet_shard(l, h);
-    kv_rdb_reader_point(&l->reader, kv_slice(bytes + h->key_len, h->value_len), h->offset);
-    return kv_rdb_put_record(&l->loader, &record, &k, NULL, &l->totals);
 }
 
-static void prefetch(struct lane *l, const struct kv_rdb_bytes *batch, size_t *ahead)
+/* Puts what was planned; false: a lock was taken, the rest comes later. */
+static bool put_planned(struct lane *l, struct kv_worker *w, const struct run *run)
 {
-    if (*ahead >= batch->len)
-        return;
-    const struct head *h = head_at(batch, *ahead);
-    l->view.db = h->db;
-    kv_store_prefetch_bucket(&l->view, h->hash);
-    *ahead += record_bytes(h);
-}
-
-/* Puts the records of the batch at `done`; false: a lock was taken, the rest comes later. */
-static bool put_batch(struct lane *l, struct kv_worker *w, const struct kv_rdb_bytes *batch)
-{
-    size_t ahead = l->at;
-    for (unsigned i = 0; i < AHEAD; i++)
-        prefetch(l, batch, &ahead);
-    while (l->at < batch->len && l->reader.err == KV_OK) {
-        const struct head *h = head_at(batch, l->at);
-        prefetch(l, batch, &ahead);
-        if (!kv_load_lock(w, h->hash))
+    while (l->put < l->planned && l->reader.err == KV_OK) {
+        struct planned *p = &l->plan[l->put];
+        struct kv_key k = {p->record.name.ptr, p->record.name.len, p->hash};
+        if (!kv_load_lock(w, p->hash))
             return false;
-        (void)!put_record(l, h); /* the reader has the fault */
-        kv_load_unlock(w, h->hash);
-        l->at += record_bytes(h);
+        meet_shard(l, p->hash, run->expected);
+        p->record.db = run->db;
+        kv_rdb_reader_point(&l->reader, p->value, p->offset);
+        (void)!kv_rdb_put_record(&l->loader, &p->record, &k, NULL, &l->totals); /* it is noted */
+        kv_load_unlock(w, p->hash);
+        l->put++;
     }
     return true;
+}
+
+static void begin_run(struct kv_spread *s, struct lane *l, const struct run *run)
+{
+    l->begun = true;
+    l->planned = l->put = 0;
+    l->view.db = run->db;
+    if (l->database != run->db) {
+        memset(l->met, 0, sizeof(l->met));
+        l->database = run->db;
+    }
+    l->run.valkey = l->reader.valkey = l->totals.valkey = s->load->valkey;
+    kv_rdb_reader_point(&l->run, run->bytes, run->offset);
+}
+
+/* A slice of a run; true: it is done. */
+static bool work_on(struct kv_spread *s, struct lane *l, uint32_t lane, struct kv_worker *w,
+                    const struct run *run)
+{
+    if (!l->begun)
+        begin_run(s, l, run);
+    const uint8_t *end = l->run.end;
+    if ((size_t)(end - l->run.at) > SLICE_BYTES)
+        end = l->run.at + SLICE_BYTES;
+    while (put_planned(l, w, run)) {
+        if (l->reader.err == KV_OK && l->run.err != KV_OK) {
+            l->reader.err = l->run.err;
+            l->reader.fault_offset = l->run.fault_offset;
+            memcpy(l->reader.fault, l->run.fault, sizeof(l->reader.fault));
+        }
+        if (l->reader.err != KV_OK || l->run.at == l->run.end)
+            return true;
+        if (l->run.at >= end)
+            return false;
+        plan(s, l, lane, end);
+    }
+    return false;
 }
 
 bool kv_spread_work(struct kv_spread *s, struct kv_worker *w, uint32_t worker)
@@ -269,62 +323,83 @@ bool kv_spread_work(struct kv_spread *s, struct kv_worker *w, uint32_t worker)
         do_step(s, w);
     }
     uint64_t done = atomic_load_explicit(&l->done, memory_order_relaxed);
-    if (atomic_load(&l->filled) == done)
+    if (atomic_load(&s->filled) == done)
         return false;
     if (!kv_load_enter(w))
         return true;
-    l->reader.valkey = s->load->valkey;
     l->view.now_ms = kv_clock_wall_ms();
-    bool through = put_batch(l, w, &l->batches[done % RING]);
+    bool through = l->reader.err != KV_OK || work_on(s, l, worker, w, &s->runs[done % RUNS]);
     kv_load_leave(w);
     if (!through)
         return true;
-    l->at = 0;
+    l->begun = false;
     if (l->reader.err != KV_OK)
         atomic_store(&s->faulty, true);
     atomic_store(&l->done, done + 1);
     sem_post(&s->room);
-    return atomic_load(&l->filled) != done + 1;
+    return atomic_load(&s->filled) != done + 1;
 }
 
 /* --- the reader's part --- */
 
-static struct kv_rdb_bytes *open_batch(struct lane *l)
+/* Waits until every lane is through with so many runs. False: given up. */
+static bool wait_done(struct kv_spread *s, uint64_t runs)
 {
-    return &l->batches[atomic_load_explicit(&l->filled, memory_order_relaxed) % RING];
+    for (uint32_t i = 0; i < s->lane_count; i++)
+        while (atomic_load(&s->lanes[i].done) < runs)
+            if (!wait_room(s))
+                return false;
+    return true;
 }
 
-/* Hands over what a lane's open batch has, and waits until the next one is free. False: given up.
- */
-static bool hand_over(struct kv_spread *s, uint32_t lane)
+/* Hands over the keys up to the record that begins. False: given up. */
+static bool hand_over(struct kv_spread *s)
 {
-    struct lane *l = &s->lanes[lane];
-    uint64_t filled = atomic_load_explicit(&l->filled, memory_order_relaxed);
-    if (l->batches[filled % RING].len == 0)
+    struct kv_rdb_reader *r = s->source;
+    uint64_t filled = atomic_load_explicit(&s->filled, memory_order_relaxed);
+    const uint8_t *begin = s->run_begin;
+    s->run_begin = NULL;
+    if (begin == NULL || begin == r->anchor)
         return true;
-    atomic_store(&l->filled, filled + 1);
-    if (atomic_load(&l->done) == filled)
-        kv_engine_load_wake(s->engine, lane);
-    while (filled + 1 - atomic_load(&l->done) >= RING)
-        if (!wait_room(s))
-            return false;
-    l->batches[(filled + 1) % RING].len = 0;
+    if (filled >= RUNS && !wait_done(s, filled + 1 - RUNS))
+        return false;
+    uint64_t expected = s->load->expected / kv_store_shard_count(s->view.store);
+    s->runs[filled % RUNS] = (struct run){
+        .bytes = kv_slice((const char *)begin, (size_t)(r->anchor - begin)),
+        .offset = r->start_offset + (uint64_t)(begin - r->start),
+        .db = s->run_db,
+        .expected = (uint32_t)KV_MIN(expected, (uint64_t)UINT32_MAX),
+    };
+    s->blocks[s->block].runs = filled + 1;
+    atomic_store(&s->filled, filled + 1);
+    for (uint32_t i = 0; i < s->lane_count; i++)
+        if (atomic_load(&s->lanes[i].done) == filled)
+            kv_engine_load_wake(s->engine, i);
     return true;
 }
 
 /* Hands everything over and waits until it is put. False: given up. */
 static bool run_dry(struct kv_spread *s)
 {
-    for (uint32_t i = 0; i < s->lane_count; i++)
-        if (!hand_over(s, i))
-            return false;
+    return hand_over(s) && wait_done(s, atomic_load_explicit(&s->filled, memory_order_relaxed));
+}
+
+/* Where the window goes when it moves: this block when no lane needs what lies in it, or the next
+ * one. */
+static struct kv_rdb_bytes *next_block(void *arg)
+{
+    struct kv_spread *s = arg;
+    s->place_wanted = true;
+    if (!hand_over(s))
+        return NULL;
     for (uint32_t i = 0; i < s->lane_count; i++) {
-        struct lane *l = &s->lanes[i];
-        while (atomic_load(&l->done) != atomic_load_explicit(&l->filled, memory_order_relaxed))
-            if (!wait_room(s))
-                return false;
+        if (atomic_load(&s->lanes[i].done) >= s->blocks[s->block].runs)
+            continue;
+        s->block = (s->block + 1) % BLOCKS;
+        break;
     }
-    return true;
+    struct block *b = &s->blocks[s->block];
+    return wait_done(s, b->runs) ? &b->bytes : NULL;
 }
 
 static void note_place(struct kv_spread *s)
@@ -361,19 +436,26 @@ static bool put_apart(void *arg, struct kv_worker *w)
     return locked;
 }
 
-/* Builds the value at `offset`, where the source goes back to, and has it put. */
-static bool load_apart(struct kv_spread *s, const struct kv_rdb_record *record, uint64_t offset)
+/* Reads the record at `offset`, where the source has gone back to. */
+static bool build_apart(struct kv_spread *s, uint64_t offset)
 {
     struct kv_rdb_reader *r = s->source;
-    struct apart a = {.spread = s, .record = record, .offset = offset};
-    struct kv_rdb_target nowhere = {.expiry = record->expiry};
-    KV_ASSERT(offset >= s->known_offset);
-    if (kv_rdb_reader_rewind(r, s->known_offset, s->known_sum) != KV_OK ||
-        !kv_rdb_skip(r, offset - s->known_offset))
+    struct kv_rdb_load walked = {.valkey = s->load->valkey}; /* it was counted before */
+    struct kv_rdb_record record;
+    struct apart a = {.spread = s, .record = &record};
+    struct kv_rdb_target nowhere = {0};
+    if (!kv_rdb_skip(r, offset - s->known_offset) ||
+        !kv_rdb_next_record(r, &walked, &record, &s->name))
         return false;
+    record.db = s->view.db;
+    if (record.expiry != KV_NO_EXPIRY && record.expiry <= s->view.now_ms && !s->load->keep_due) {
+        s->load->expired++;
+        return kv_rdb_skip_value(r, record.form);
+    }
+    a.offset = kv_rdb_reader_offset(r);
+    nowhere.expiry = record.expiry;
     s->apart.built = &a.built;
-    enum kv_rdb_result result = kv_rdb_take_value(&s->apart, record->form, &nowhere);
-    note_place(s);
+    enum kv_rdb_result result = kv_rdb_take_value(&s->apart, record.form, &nowhere);
     if (result != KV_RDB_PUT) {
         s->load->empty += result == KV_RDB_EMPTY;
         return result == KV_RDB_EMPTY;
@@ -387,79 +469,66 @@ static bool load_apart(struct kv_spread *s, const struct kv_rdb_record *record, 
     return put || kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
 }
 
-/* The head and the key of a record behind the others; the batch's length tells where. */
-static bool begin_record(struct kv_rdb_bytes *batch, const struct head *h, struct kv_slice key)
+/* Goes back to the record that begins at `offset`, builds it in a window of the reader's own, and
+ * goes on in a block behind it. */
+static bool load_apart(struct kv_spread *s, uint64_t offset)
 {
-    if (!kv_rdb_bytes_reserve(batch, sizeof(*h) + key.len + 8))
+    struct kv_rdb_reader *r = s->source;
+    KV_ASSERT(offset >= s->known_offset);
+    if (!hand_over(s))
+        return kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
+    r->next_block = NULL;
+    bool done =
+        kv_rdb_reader_rewind(r, s->known_offset, s->known_sum) == KV_OK && build_apart(s, offset);
+    r->next_block = next_block;
+    if (!done)
         return false;
-    memcpy(batch->ptr + batch->len, h, sizeof(*h));
-    if (key.len != 0)
-        memcpy(batch->ptr + batch->len + sizeof(*h), key.ptr, key.len);
-    batch->len += sizeof(*h) + key.len;
-    return true;
+    struct kv_rdb_bytes *to = next_block(s);
+    return to != NULL ? kv_rdb_reader_move(r, to)
+                      : kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
 }
 
-/* Its value is there too: the head gets its length, and the next one a place. */
-static bool end_record(struct kv_rdb_bytes *batch, size_t at)
-{
-    struct head *h = (struct head *)(void *)(batch->ptr + at);
-    static const uint8_t padding[8] = {0};
-    h->value_len = (uint32_t)(batch->len - at - sizeof(*h) - h->key_len);
-    return kv_rdb_bytes_append(batch, padding, (size_t)-batch->len & 7);
-}
+/* --- the walk --- */
 
-static uint32_t expected_in_shard(const struct kv_spread *s)
-{
-    return (uint32_t)KV_MIN(s->load->expected / kv_store_shard_count(s->view.store),
-                            (uint64_t)UINT32_MAX);
-}
-
-/* kv_rdb_load's way to get rid of a key. */
-static bool divert(void *arg, struct kv_rdb_reader *r, const struct kv_rdb_record *record)
+static void begin_record(void *arg, struct kv_rdb_reader *r)
 {
     struct kv_spread *s = arg;
-    uint64_t hash = kv_store_hash(s->view.store, record->name.ptr, record->name.len);
-    uint32_t lane = kv_store_shard_of(s->view.store, hash) % s->lane_count;
-    struct kv_rdb_bytes *batch = open_batch(&s->lanes[lane]);
-    size_t at = batch->len;
-    struct head h = {
-        .hash = hash,
-        .offset = kv_rdb_reader_offset(r),
-        .expiry = record->expiry,
-        .idle_seconds = record->idle_seconds,
-        .key_len = (uint32_t)record->name.len,
-        .expected = expected_in_shard(s),
-        .db = (uint16_t)record->db,
-        .frequency = (int16_t)record->frequency,
-        .form = record->form,
-    };
+    r->anchor = r->at;
+    if (KV_UNLIKELY(s->place_wanted)) {
+        note_place(s);
+        s->place_wanted = false;
+    }
+}
+
+static bool walk_over_key(void *arg, struct kv_rdb_reader *r, uint8_t form)
+{
+    struct kv_spread *s = arg;
     kv_spread_delay(s);
     if (kv_spread_given_up(s) || atomic_load_explicit(&s->faulty, memory_order_relaxed))
         return kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
-    /* A pipe cannot be gone back in: all its records are handed over. */
-    bool limited = r->source_bytes != UINT64_MAX;
-    bool walked = false;
-    if (!limited || record->name.len <= RECORD_BYTES) {
-        if (!begin_record(batch, &h, record->name))
-            return kv_rdb_fail_memory(r);
-        kv_rdb_record_begin(r, batch, limited ? batch->len + RECORD_BYTES : at + UINT32_MAX);
-        walked = kv_rdb_skip_value(r, record->form);
-        walked = kv_rdb_record_end(r) && walked;
+    if (KV_LIKELY(kv_rdb_skip_string(r) && kv_rdb_skip_value(r, form))) {
+        if (KV_UNLIKELY(s->run_begin == NULL)) {
+            s->run_begin = r->anchor;
+            s->run_db = s->view.db;
+        }
+        return true;
     }
-    if (walked && !end_record(batch, at))
-        return kv_rdb_fail_memory(r);
-    if (!walked)
-        batch->len = at;
-    /* Too long, or damaged; there may be an earlier fault in it, which building it will find. */
-    if (!walked && limited &&
-        (r->err == KV_ERR_LIMIT || r->err == KV_ERR_SYNTAX || r->err == KV_OK))
-        return load_apart(s, record, h.offset);
-    if (walked && batch->len >= BATCH_BYTES) {
-        note_place(s);
-        return hand_over(s, lane) || kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
-    }
-    return walked;
+    /* Too long, or damaged. A pipe cannot be gone back in. */
+    if (r->source_bytes == UINT64_MAX || (r->err != KV_ERR_LIMIT && r->err != KV_ERR_SYNTAX))
+        return false;
+    return load_apart(s, r->start_offset + (uint64_t)(r->anchor - r->start));
 }
+
+static bool walk_over_other(void *arg, struct kv_rdb_reader *r)
+{
+    struct kv_spread *s = arg;
+    if (!hand_over(s))
+        return kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
+    r->anchor = NULL; /* it may be longer than a block */
+    return true;
+}
+
+static const struct kv_rdb_walk walk = {begin_record, walk_over_key, walk_over_other};
 
 static bool report(void *arg, const struct kv_rdb_load *l, uint64_t offset)
 {
@@ -489,20 +558,10 @@ static void begin(struct kv_spread *s, const struct kv_rdb_load *l)
         lane->view.flags = KV_VIEW_QUIET | (l->keep_due ? KV_VIEW_NO_EXPIRE : 0);
         memset(&lane->totals, 0, sizeof(lane->totals));
         memset(lane->met, 0, sizeof(lane->met));
-        open_batch(lane)->len = 0;
     }
-}
-
-/* The lanes are dry, and workers look at their counts alone. */
-static void free_scratch(struct kv_spread *s)
-{
-    for (uint32_t i = 0; i < s->lane_count; i++) {
-        struct lane *l = &s->lanes[i];
-        kv_rdb_loader_release(&l->loader);
-        kv_rdb_loader_init(&l->loader, &l->reader, &l->view);
-        for (uint32_t j = 0; j < RING; j++)
-            kv_rdb_bytes_release(&l->batches[j]);
-    }
+    s->run_begin = NULL;
+    s->place_wanted = false;
+    note_place(s);
 }
 
 enum kv_err
@@ -517,23 +576,29 @@ kv_spread_load(struct kv_spread *s, struct kv_rdb_reader *r, struct kv_rdb_load 
     s->view.now_ms = kv_clock_wall_ms();
     kv_rdb_loader_init(&s->apart, r, &s->view);
     s->apart.limits = &s->limits;
-    l->divert = divert;
+    l->walk = &walk;
     l->progress = report;
     l->arg = s;
     r->given_up = &s->given_up;
+    r->next_block = next_block;
+    r->block_arg = s;
     begin(s, l);
-    note_place(s);
     enum kv_err err = kv_rdb_load(r, &s->view, l);
     bool dry = run_dry(s);
     kv_rdb_loader_release(&s->apart);
     r->given_up = NULL;
+    r->next_block = NULL;
+    r->anchor = NULL;
     if (!dry)
         return KV_ERR_CLOSED;
     choose_fault(s);
+    if (r->err == KV_OK && err == KV_OK && !kv_rdb_reader_move(r, &r->buf))
+        err = r->err; /* whoever reads on does so in memory of the reader */
     free_scratch(s);
     for (uint32_t i = 0; i < s->lane_count; i++) {
         l->keys += s->lanes[i].totals.keys;
         l->empty += s->lanes[i].totals.empty;
+        l->expired += s->lanes[i].totals.expired;
     }
     return r->err != KV_OK ? r->err : err;
 }

@@ -227,6 +227,21 @@ def test_a_server_that_loads_ends_at_once_and_writes_nothing(start_server, folde
 
 
 @pytest.mark.kvik_only
+def test_the_end_may_come_at_any_moment(start_server, folder):
+    """While the reader is ahead of the workers, waits for them, or has come to the end."""
+    (folder / "dump.rdb").write_bytes(rdb.rdb_file(strings(200000), crc=0))
+    args = ("--dir", folder, "--save", "")
+    begun = time.monotonic()
+    start_server(*args).stop()
+    whole = time.monotonic() - begun
+    for i in range(20):
+        server = start_server(*args, wait=False)
+        time.sleep(whole * (i + 1) / 20)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait(20 * TIME_SCALE) == 0
+
+
+@pytest.mark.kvik_only
 def test_a_server_that_loads_its_log_ends_at_once_and_writes_nothing(start_server, folder):
     files = write_log(folder, strings(10), commands(KEYS))
     server, conn = begin(start_server, folder, "--appendonly", "yes")
@@ -401,6 +416,44 @@ def test_a_key_that_comes_twice_is_a_fault(start_server, folder, long):
     head = len(rdb.rdb_file(strings(KEYS))) - 9
     (folder / "dump.rdb").write_bytes(rdb.rdb_file(strings(KEYS) + again))
     assert fault_at_start(start_server, folder) == ("a key comes twice", str(head + 7))
+
+
+def lengths_around_a_block():
+    """Values of the lengths at which a record just fits into what is read at once, or does not."""
+    block = 256 << 10
+    around = [block + by for by in range(-40, 20, 3)]
+    return [100, *around, block // 2, block // 2 - 20, 1, block // 3, 2 * block, 2 * block - 9, 3]
+
+
+@pytest.mark.kvik_only
+@pytest.mark.parametrize("pipe", [False, True])
+def test_records_of_any_length(start_server, folder, pipe):
+    values = [bytes([65 + i % 26]) * length for i, length in enumerate(lengths_around_a_block())]
+    due = b"\xfc" + struct.pack("<q", 1)  # long ago
+    later = b"\xfc" + struct.pack("<q", 4102444800000)
+    records = b"\xfe\0"
+    for i, value in enumerate(values):
+        records += later + b"\0" + rdb.string(b"long:%d" % i) + rdb.string(value)
+        records += due + b"\0" + rdb.string(b"due:%d" % i) + rdb.string(value[:i * 7000])
+        records += b"\0" + rdb.string(b"short:%d" % i) + rdb.string(b"%d" % i)
+    data = rdb.rdb_file(records, crc=0)
+    if pipe:
+        os.mkfifo(folder / "dump.rdb")
+        feed = threading.Thread(target=(folder / "dump.rdb").write_bytes, args=(data,))
+        feed.start()
+    else:
+        (folder / "dump.rdb").write_bytes(data)
+    server = start_server("--dir", folder, "--save", "")
+    if pipe:
+        feed.join()
+        (folder / "dump.rdb").unlink()
+    with server.raw(timeout=60) as conn:
+        assert conn.cmd("DBSIZE") == 2 * len(values)
+        assert persistence(conn)["rdb_last_load_keys_expired"] == str(len(values))
+        for i, value in enumerate(values):
+            assert conn.cmd("GET", "long:%d" % i) == value
+            assert conn.cmd("PEXPIRETIME", "long:%d" % i) == 4102444800000
+            assert conn.cmd("GET", "short:%d" % i) == b"%d" % i
 
 
 @pytest.mark.kvik_only

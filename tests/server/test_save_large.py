@@ -233,7 +233,7 @@ class Writers:
     def transaction(rng, names):
         one, other = rng.sample(names, 2)
         amount = rng.randrange(1, 50)
-        new = "new:%d" % rng.randrange(10 ** 9)
+        new = "new:%d" % rng.randrange(10 ** 18)  # never the same one twice
         ends = ("LEFT", "RIGHT") if rng.randrange(2) else ("RIGHT", "LEFT")
         sets = ("set", "twin") if rng.randrange(2) else ("twin", "set")
         return [("MULTI",),
