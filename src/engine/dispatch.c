@@ -11,6 +11,7 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/hotkeys.h"
 #include "engine/monitor.h"
 #include "engine/transaction.h"
 #include "engine/worker.h"
@@ -139,6 +140,8 @@ static KV_COLD void note_late(struct kv_client *c, const struct kv_command *cmd,
     uint64_t ns = kv_clock_ticks_to_ns(ticks);
     if (kv_monitor_active(c->worker) && !(cmd->flags & KV_CMD_SKIP_MONITOR))
         kv_monitor_show(c, cmd, argv, argc);
+    if (c->worker->hotkeys != NULL)
+        kv_hotkeys_note(c, cmd, argv, argc, ticks);
     log_command(c, KV_COMMAND_LOG_SLOW, cmd, argv, argc, ns / 1000);
     kv_latency_note(&c->worker->engine->latency,
                     cmd->flags & KV_CMD_FAST ? KV_LATENCY_FAST_COMMAND : KV_LATENCY_COMMAND, ns);
@@ -206,6 +209,8 @@ static size_t output_since(const struct kv_out *o, const struct kv_chunk *tail, 
 static KV_COLD void note_reply(struct kv_client *c, const struct kv_command *cmd,
                                const struct kv_slice *argv, int argc, size_t bytes)
 {
+    if (c->worker->hotkeys != NULL)
+        kv_hotkeys_note_reply(c, argv, argc, bytes);
     log_command(c, KV_COMMAND_LOG_REPLY, cmd, argv, argc, bytes);
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/background.h"
+#include "engine/hotkeys.h"
 #include "engine/notify.h"
 #include "engine/worker.h"
 #include "store/collection.h"
@@ -196,6 +197,7 @@ void kv_engine_destroy(struct kv_engine *e)
     for (int i = 0; i < KV_COMMAND_LOGS; i++)
         kv_command_log_release(&e->command_logs[i]);
     kv_latency_monitor_release(&e->latency);
+    kv_hotkeys_release(e);
     kv_snapshot_release(&e->snapshot);
     kv_pubsub_release(e);
     kv_tracking_release(e);

@@ -8,6 +8,7 @@
 #include "engine/worker.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/hotkeys.h"
 #include "engine/monitor.h"
 #include "engine/transaction.h"
 #include "net/socket.h"
@@ -326,7 +327,7 @@ static uint64_t log_limit(const struct kv_engine *e, enum kv_command_log_kind ki
 }
 
 /* What the options say of remarkable commands, in the form that commands are compared with. */
-static void take_limits(struct kv_worker *w)
+void kv_worker_take_limits(struct kv_worker *w)
 {
     struct kv_engine *e = w->engine;
     uint64_t slow_us = log_limit(e, KV_COMMAND_LOG_SLOW);
@@ -338,6 +339,8 @@ static void take_limits(struct kv_worker *w)
     w->request_limit = log_limit(e, KV_COMMAND_LOG_REQUEST);
     w->reply_limit = log_limit(e, KV_COMMAND_LOG_REPLY);
     w->latency_tracking = e->options.latency_tracking;
+    if (KV_UNLIKELY(w->hotkeys != NULL) && kv_hotkeys_look(w))
+        w->late_ticks = w->reply_limit = 0;
 }
 
 /* What has come, and then those that may go on because of it. */
@@ -370,7 +373,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     read_clock(w);
     w->round_ms = w->now_ms = w->round_us / 1000;
     kv_stat_add(&w->stats.loops, 1);
-    take_limits(w);
+    kv_worker_take_limits(w);
     handle_messages(w);
     kv_loop_run(w->loop);
     /* What these events have caused: who waited for a key of theirs is answered without another

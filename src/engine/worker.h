@@ -45,6 +45,8 @@
 #define KV_CALL_RETRY 0x80000000u /* call->flags: the first shard was busy, run again */
 
 struct kv_command_index;
+struct kv_hotkeys;
+struct kv_hotkeys_record;
 struct kv_job;
 
 /* One command of a batch. */
@@ -136,8 +138,9 @@ struct kv_worker {
     uint64_t late_ticks; /* from here on somebody wants to know of a command; UINT64_MAX: never */
     uint64_t request_limit, reply_limit; /* bytes, likewise */
     bool latency_tracking;
-    uint64_t hold_start;              /* ticks when locks were taken */
-    struct kv_recent_name recent[32]; /* commands by the exact bytes of their names */
+    struct kv_hotkeys_record *hotkeys; /* it counts what keys cost; NULL: it does not */
+    uint64_t hold_start;               /* ticks when locks were taken */
+    struct kv_recent_name recent[32];  /* commands by the exact bytes of their names */
 
     struct kv_client *clients; /* all, newest first */
     uint32_t client_count;
@@ -209,6 +212,7 @@ struct kv_engine {
     struct kv_engine_loading loading;
     struct kv_command_log command_logs[KV_COMMAND_LOGS];
     struct kv_latency_monitor latency;
+    struct kv_hotkeys *hotkeys; /* the session, or the data of the last one; NULL: none */
     struct kv_engine_hooks hooks;
     struct kv_defrag defrag;
     struct kv_snapshot snapshot;
@@ -302,6 +306,7 @@ void kv_worker_clear(struct kv_worker *w); /* frees its clients; before any work
 void kv_worker_destroy(struct kv_worker *w);
 void kv_worker_clear_command_stats(struct kv_worker *w); /* the worker, or all stand still */
 void kv_worker_run(struct kv_worker *w);
+void kv_worker_take_limits(struct kv_worker *w); /* which commands are remarkable, from now on */
 void kv_worker_round(struct kv_worker *w, int timeout_ms);
 void kv_worker_drain(struct kv_worker *w);
 void kv_worker_accept(struct kv_worker *w, int fd, bool is_unix);

@@ -42,7 +42,7 @@ enum kv_mem_owner {
     KV_MEM_ARENA,         /* arenas of workers */
     KV_MEM_SCRIPT,        /* Lua, functions */
     KV_MEM_CONFIG,        /* configuration, tables built at start */
-    KV_MEM_SLOWLOG,       /* entries of command logs, latency samples */
+    KV_MEM_SLOWLOG,       /* command logs, latency samples, hot keys */
     KV_MEM_OTHER,         /* engine structures, everything else */
     KV_MEM_OWNER_COUNT
 };

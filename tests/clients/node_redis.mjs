@@ -131,6 +131,26 @@ async function introspection(client) {
   assert.equal(info.name, 'node-test');
 }
 
+async function hotKeys(client, other) {
+  assert.equal(await client.hotkeysGet(), null);
+  assert.equal(await client.hotkeysStart({
+    METRICS: { count: 2, CPU: true, NET: true }, COUNT: 5, DURATION: 60, SAMPLE: 1,
+  }), 'OK');
+  await Promise.all(Array.from({ length: 100 }, (_, number) => other.set(`hot:${number % 3}`, 'x')));
+  assert.equal(await client.hotkeysStop(), 'OK');
+  const found = await client.hotkeysGet();
+  assert.equal(found.trackingActive, 0);
+  assert.equal(found.sampleRatio, 1);
+  assert.deepEqual(found.selectedSlots, [{ start: 0, end: 16383 }]);
+  // "SET hot:0 x" and "+OK" are 36 bytes.
+  assert.deepEqual(found.byNetBytes, [34, 33, 33].map((calls, number) =>
+    ({ key: `hot:${number}`, value: 36 * calls })));
+  assert.equal(found.byCpuTimeUs.length, 3);
+  assert.equal(found.totalNetBytes, 3600);
+  assert.equal(await client.hotkeysReset(), 'OK');
+  assert.equal(await client.hotkeysGet(), null);
+}
+
 for (const RESP of [2, 3]) {
   const client = await connect(RESP, { name: 'main' });
   const other = await connect(RESP);
@@ -147,6 +167,7 @@ for (const RESP of [2, 3]) {
   await check(`${name}: databases`, () => databases(client, RESP));
   await check(`${name}: errors leave the connection usable`, () => errors(client));
   await check(`${name}: introspection`, () => introspection(client));
+  await check(`${name}: hot keys`, () => hotKeys(client, other));
   await client.flushAll();
   await client.close();
   await other.close();

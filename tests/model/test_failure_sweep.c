@@ -9,6 +9,7 @@
  * real. Time stands still. */
 #include "admin/config.h"
 #include "cmd/table.h"
+#include "engine/hotkeys.h"
 #include "engine/script.h"
 #include "library.h"
 #include "unit.h"
@@ -596,6 +597,17 @@ static const struct sweep sweeps[] = {
     {"DEBUG SLEEP 0.002", "LATENCY LATEST", SWEEP_VOLATILE},
     {NULL, "LATENCY RESET command", SWEEP_VOLATILE},
     {"CONFIG SET latency-monitor-threshold 0", "LATENCY HELP", 0},
+    /* hot keys: what is refused is counted nevertheless */
+    {NULL, "HOTKEYS HELP", 0},
+    {NULL, "HOTKEYS GET", 0},
+    {NULL, "HOTKEYS START METRICS 2 CPU NET COUNT 3", 0},
+    {"HOTKEYS START METRICS 1 NET|SET a 1|HOTKEYS STOP", "HOTKEYS START METRICS 2 CPU NET", 0},
+    {"HOTKEYS START METRICS 2 CPU NET|MGET a b c", "HOTKEYS GET", SWEEP_VOLATILE},
+    {"HOTKEYS START METRICS 2 CPU NET|MGET a b c|HOTKEYS STOP", "HOTKEYS GET", SWEEP_VOLATILE},
+    {"HOTKEYS START METRICS 2 CPU NET|MGET a b c", "HOTKEYS STOP", 0},
+    {"HOTKEYS START METRICS 2 CPU NET|MGET a b c|HOTKEYS STOP", "HOTKEYS RESET", 0},
+    {"HOTKEYS START METRICS 2 CPU NET", "SET a @2000", SWEEP_CONFIG},
+    {"HOTKEYS START METRICS 2 CPU NET|SET a 1", "MGET a b c d", SWEEP_CONFIG},
     /* last, since from here on a new connection would have to authenticate */
     {NULL, "CONFIG SET requirepass @300", SWEEP_CONFIG},
 };
@@ -776,9 +788,17 @@ static void note_covered(const char *line)
 
 /* --- one run --- */
 
+static void end_hotkeys(void)
+{
+    if (kv_hotkeys_active(engine))
+        kv_hotkeys_stop(worker);
+    kv_hotkeys_release(engine);
+}
+
 /* An empty keyspace, a fresh connection, prepared. */
 static void renew(const struct sweep *s)
 {
+    end_hotkeys();
     kv_client_destroy(client);
     kv_worker_poll(worker, 0);
     library_background_wait(engine);
