@@ -423,6 +423,7 @@ void kv_client_move(struct kv_client *c, struct kv_worker *to)
                             KV_CLIENT_CLOSE_NOW | KV_CLIENT_VIRTUAL | KV_CLIENT_WRITE_WAIT)));
     KV_ASSERT(kv_out_pending(&c->out) == 0);
     KV_ASSERT(c->held == KV_OUTPUT_FREE);
+    kv_delivery_forget(c); /* it may still be listed for what was sent meanwhile */
     kv_out_release(&c->out);
     kv_loop_forget(from->loop, &c->io);
     kv_client_unlink(c);

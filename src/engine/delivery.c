@@ -153,6 +153,11 @@ static void list_for_sending(struct kv_worker *w, struct kv_client *c)
     w->sending_last = c;
 }
 
+void kv_delivery_send_later(struct kv_client *c)
+{
+    list_for_sending(c->worker, c);
+}
+
 static void unlist(struct kv_worker *w, struct kv_client *c)
 {
     if (c->send_prev != NULL)

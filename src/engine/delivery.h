@@ -96,6 +96,9 @@ void kv_delivery_settle(struct kv_worker *w);
 /* The round ends: drains and sends everything. */
 void kv_delivery_round(struct kv_worker *w);
 
+/* Has what a client of this worker has pending sent when the round ends, or earlier. */
+void kv_delivery_send_later(struct kv_client *c);
+
 /* Gives a client of this worker the pieces and the payload behind them (may be NULL). A client that
  * is being closed gets nothing. Applies the output limits; neither sends nor frees anything. */
 void kv_delivery_give(struct kv_client *c, const struct kv_slice *pieces, int count,

@@ -255,9 +255,11 @@ static void finish_input(struct kv_client *c)
     if (c->flags & KV_CLIENT_VIRTUAL)
         return;
     bool pending = kv_out_pending(&c->out) > 0;
-    if ((pending || c->flags & KV_CLIENT_CLOSE_AFTER) && !(c->flags & KV_CLIENT_WRITE_WAIT))
-        if (!kv_client_send(c))
-            return;
+    bool send = (pending || c->flags & KV_CLIENT_CLOSE_AFTER) && !(c->flags & KV_CLIENT_WRITE_WAIT);
+    if (KV_UNLIKELY(send && c->flags & KV_CLIENT_BLOCKED))
+        kv_delivery_send_later(c); /* it may be served within the round: one write for both */
+    else if (send && !kv_client_send(c))
+        return;
     if (c->out.chunk_bytes > KV_CHUNK_BYTES)
         kv_client_check_limits(c);
     if (KV_LIKELY(!(c->flags & KV_CLIENT_READ_OFF)))

@@ -378,7 +378,7 @@ void kv_worker_round(struct kv_worker *w, int timeout_ms)
     kv_loop_run(w->loop);
     /* What these events have caused: who waited for a key of theirs is answered without another
      * look at the sockets. Once, so that nobody keeps the others from being looked at. */
-    if (KV_UNLIKELY(!kv_inbox_empty(&w->inbox)))
+    if (KV_UNLIKELY(!kv_inbox_empty(&w->inbox) || w->resume_first != NULL))
         handle_messages(w);
     if (KV_UNLIKELY(kv_engine_loading(e)))
         kv_worker_load(w);
