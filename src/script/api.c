@@ -133,13 +133,15 @@ static int api_error_reply(lua_State *l)
         push_error_table(l, "ERR wrong number or type of arguments");
         return 1;
     }
-    const char *text = lua_tostring(l, 1);
-    text += text[0] == '-';
+    const char *words = lua_tostring(l, 1);
+    struct kv_slice text = kv_script_error_text(kv_slice_cstr(words + (words[0] == '-')));
     lua_createtable(l, 0, 1);
-    if (strchr(text, ' ') == NULL)
-        lua_pushfstring(l, "ERR %s", text);
+    if (text.len == 0 || memchr(text.ptr, ' ', text.len) == NULL)
+        lua_pushliteral(l, "ERR ");
     else
-        lua_pushstring(l, text);
+        lua_pushliteral(l, "");
+    lua_pushlstring(l, text.ptr, text.len);
+    lua_concat(l, 2);
     lua_setfield(l, -2, "err");
     return 1;
 }

@@ -248,8 +248,17 @@ static void append_line(struct kv_out *out, struct kv_slice text)
     kv_out_append(out, "\r\n", 2);
 }
 
+struct kv_slice kv_script_error_text(struct kv_slice text)
+{
+    while (text.len > 0 && (text.ptr[text.len - 1] == '\r' || text.ptr[text.len - 1] == '\n'))
+        text.len--;
+    return text;
+}
+
 static void reply_line(struct kv_out *out, char type, struct kv_slice text)
 {
+    if (type == '-')
+        text = kv_script_error_text(text);
     kv_out_append(out, &type, 1);
     append_line(out, text);
 }

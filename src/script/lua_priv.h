@@ -93,6 +93,8 @@ int kv_lua_open_msgpack(lua_State *l); /* cmsgpack */
 int kv_lua_open_struct(lua_State *l);
 
 /* convert.c */
+/* An error's text as it is told: without the newlines at its end. */
+struct kv_slice kv_script_error_text(struct kv_slice text);
 /* Pushes the value of the one complete reply in `o`. */
 void kv_lua_push_reply(lua_State *l, struct kv_out *o);
 /* Pops the value on top of the stack and writes it as a reply. `bools`: true and false are such in
