@@ -257,9 +257,10 @@ static int unpack(lua_State *l)
     int values = 0;
     luaL_argcheck(l, from != 0, 3, "offset must be 1 or greater");
     size_t pos = (size_t)from - 1;
+    luaL_argcheck(l, pos <= len || *f.pos == '\0', 2, "data string too short");
     lua_settop(l, 2);
     while (next_item(&f, pos, &item)) {
-        luaL_argcheck(l, pos <= len && item.padding <= len - pos, 2, "data string too short");
+        luaL_argcheck(l, item.padding <= len - pos, 2, "data string too short");
         pos += item.padding;
         luaL_argcheck(l, item.size <= len - pos, 2, "data string too short");
         luaL_checkstack(l, 3, "too many results");

@@ -135,7 +135,8 @@ class Scripts:
                               str(dice.randint(0, 100)) if code not in "fd" else "-1.5")
         form = "".join(parts)
         pack = "struct.pack('%s'%s)" % (form, "".join("," + value for value in values))
-        return dice.choice(["return " + pack, "return {struct.unpack('%s', %s)}" % (form, pack),
+        at = "" if "c0" in form else dice.choice(["", ",1", ",2", ",9", ",40"])
+        return dice.choice(["return " + pack, "return {struct.unpack('%s', %s%s)}" % (form, pack, at),
                             "return struct.size('%s')" % form.replace("c0", "").replace("s", "")])
 
     def bits(self):
