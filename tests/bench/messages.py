@@ -31,6 +31,8 @@ RANDOM = "__rand_int__"
 SUBSCRIBERS = 1000
 MESSAGE = "x" * 32
 SCRIPT = "return redis.call('SET', KEYS[1], ARGV[1])"
+LIBRARY = """#!lua name=bench
+redis.register_function('put', function(keys, args) return redis.call('SET', keys[1], args[1]) end)"""
 FULL_BYTES = 64_000_000
 FULL_KEYS = 10_000_000  # more than fit in FULL_BYTES
 LIMIT_SECONDS = 60
@@ -161,6 +163,16 @@ class Script(Benchmark):
         self.words = ("EVALSHA", digest, "1", "key:" + RANDOM, MESSAGE)
 
 
+class Function(Benchmark):
+    """A command is an FCALL of what Script runs."""
+
+    def prepare(self, bench, server):
+        super().prepare(bench, server)
+        with server.raw() as conn:
+            assert conn.cmd("FUNCTION", "LOAD", LIBRARY) == b"bench"
+        self.words = ("FCALL", "put", "1", "key:" + RANDOM, MESSAGE)
+
+
 class Tracking(Benchmark):
     """A command is a SET. Before each round a client that tracks keys has read all of them."""
 
@@ -227,6 +239,8 @@ ROWS = [
     Exchange("blpop-lpush", 200_000, 1.00, POPPED, "LPUSH q:{peer} x", "BLPOP q:{self} 0"),
     Script("evalsha-p1", 200_000, 1.00, 1),
     Script("evalsha-p50", 1_000_000, 0.60, 50),
+    Function("fcall-p1", 200_000, 1.00, 1),
+    Function("fcall-p50", 1_000_000, 0.60, 50),
     Tracking("set-tracked-p1", 200_000, 1.00, 1, "SET", "key:" + RANDOM, MESSAGE),
     Full("set-full-p1", 200_000, 1.00, 1, "SET", "key:" + RANDOM, "x" * 100),
 ]
