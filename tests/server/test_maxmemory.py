@@ -95,6 +95,7 @@ def limited(start_server):
 
 # --- the limit ---
 
+@pytest.mark.single
 @pytest.mark.parametrize("policy", EVICTING + NEW)
 def test_the_limit_is_kept(limited, policy):
     server, conn = limited
@@ -112,6 +113,7 @@ def test_the_limit_is_kept(limited, policy):
     assert memory(conn) >= limit - MIB
 
 
+@pytest.mark.single
 @pytest.mark.parametrize("tenacity", [0, 10, 50, 100])
 def test_the_limit_is_kept_with_any_tenacity(limited, tenacity):
     server, conn = limited
