@@ -98,8 +98,9 @@ void kv_commit_forget(struct kv_client *c)
 
 void kv_commit_park(struct kv_client *c)
 {
-    if (c->held == KV_OUTPUT_FREE || c->flags & KV_CLIENT_PARKED ||
-        kv_out_pending(&c->out) <= OUTPUT_MAX)
+    /* Who waits for something else already adds no output, and stands in the list of that. */
+    const uint32_t waits = KV_CLIENT_PARKED | KV_CLIENT_PAUSED | KV_CLIENT_BLOCKED;
+    if (c->held == KV_OUTPUT_FREE || c->flags & waits || kv_out_pending(&c->out) <= OUTPUT_MAX)
         return;
     KV_ASSERT(c->park == KV_PARK_NONE);
     c->flags |= KV_CLIENT_PARKED;

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from process import REFERENCE, TIME_SCALE, Server, ServerProblem, kvik_binary
-from raw import Closed, Error
+from raw import Closed, Error, encode
 
 pytestmark = pytest.mark.kvik_only
 
@@ -649,6 +649,44 @@ def test_nobody_sees_what_is_not_synced(start, monkeypatch):
         begin = time.monotonic()
         assert reader.cmd("GET", "a") == b"2"
         assert time.monotonic() - begin < 0.1
+
+
+@pytest.fixture
+def slow_disk(start, monkeypatch):
+    """A server each of whose syncs takes 200 ms."""
+    monkeypatch.setenv("KVIK_FILE_FAULTS", "sync:4:1000000:-200")
+    server = start("--appendfsync", "always")
+    monkeypatch.delenv("KVIK_FILE_FAULTS")
+    with server.raw() as raw:
+        raw.cmd("SET", "big", b"x" * 400000)
+        raw.cmd("WAITAOF", "1", "0", "0")
+    return server
+
+
+@needs_faults
+def test_much_output_is_held_while_waitaof_gives_up(slow_disk):
+    with slow_disk.raw() as raw:
+        lines = [("SET", "a", "1"), ("GET", "big"), ("WAITAOF", "1", "0", "20"), ("GET", "a"),
+                 ("GET", "big"), ("PING",)]
+        raw.send(b"".join(encode(*line) for line in lines))
+        want = [b"OK", b"x" * 400000, [0, 0], b"1", b"x" * 400000, b"PONG"]
+        assert [raw.read() for _ in lines] == want
+
+
+@needs_faults
+def test_much_output_is_held_while_writes_are_paused(slow_disk):
+    with slow_disk.raw() as blocked, slow_disk.raw() as raw:
+        blocked.send(encode("BLPOP", "q", "0") + encode("SET", "a", "1") + encode("PING"))
+        wait_until(lambda: b"blocked_clients:1" in raw.cmd("INFO", "clients"))
+        lines = [("MULTI",), ("RPUSH", "q", b"x" * 400000), ("CLIENT", "PAUSE", "60000", "WRITE"),
+                 ("EXEC",)]
+        raw.send(b"".join(encode(*line) for line in lines))
+        assert [raw.read() for _ in lines] == [b"OK", b"QUEUED", b"QUEUED", [1, b"OK"]]
+        assert blocked.read() == [b"q", b"x" * 400000]
+        assert raw.cmd("GET", "a") is None
+        assert raw.cmd("CLIENT", "UNPAUSE") == b"OK"
+        assert [blocked.read(), blocked.read()] == [b"OK", b"PONG"]
+        assert raw.cmd("GET", "a") == b"1"
 
 
 @needs_faults
