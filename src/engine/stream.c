@@ -221,13 +221,26 @@ static KV_COLD void lapse_readers(struct kv_engine *e, uint64_t end)
         wake_waiting(e);
 }
 
+static void empty_buffer(struct kv_stream_buffer *b)
+{
+    b->len = 0;
+    if (b->capacity > BUFFER_KEEP) {
+        kv_mem_free(b->bytes, b->capacity, KV_MEM_STREAM);
+        *b = (struct kv_stream_buffer){0};
+    }
+}
+
 void kv_stream_publish(struct kv_worker *w)
 {
     struct kv_stream *s = &w->engine->stream;
     struct kv_stream_buffer *b = &w->stream;
     if (b->len == 0)
         return;
-    KV_ASSERT(kv_stream_active(s));
+    /* A transaction that has written has closed the last reader as well. */
+    if (KV_UNLIKELY(!kv_stream_active(s))) {
+        empty_buffer(b);
+        return;
+    }
     char select[SELECT_MAX];
     size_t select_len = print_select(select, b->first_db);
     uint64_t head = atomic_load(&s->head);
@@ -253,11 +266,7 @@ void kv_stream_publish(struct kv_worker *w)
     w->stream_end = end;
     w->stream_wrote = true;
     kv_stat_add(&w->stats.stream_bytes, end - start);
-    b->len = 0;
-    if (b->capacity > BUFFER_KEEP) {
-        kv_mem_free(b->bytes, b->capacity, KV_MEM_STREAM);
-        *b = (struct kv_stream_buffer){0};
-    }
+    empty_buffer(b);
 }
 
 /* --- reading --- */

@@ -453,6 +453,29 @@ def test_info_tells_sizes(start, folder):
         assert info(raw)["aof_base_size"] == "50"
 
 
+@pytest.mark.parametrize("switches", [["no"], ["no", "yes"], ["no", "yes", "no"]])
+def test_a_transaction_that_writes_switches_the_log(start, switches):
+    lines = [("MULTI",), ("INCR", "n")]
+    for value in switches:
+        lines += [("CONFIG", "SET", "appendonly", value), ("INCR", "n")]
+    lines.append(("EXEC",))
+    server = start()
+    with server.raw() as raw:
+        raw.send(b"".join(encode(*line) for line in lines))
+        *_, replies = [raw.read() for _ in lines]
+        count = len(switches) + 1
+        assert replies[::2] == list(range(1, count + 1)) and set(replies[1::2]) == {b"OK"}
+        assert raw.cmd("INCR", "n") == count + 1
+        if switches[-1] == "no":
+            assert raw.cmd("CONFIG", "SET", "appendonly", "yes") == b"OK"
+        wait_until(lambda: info(raw)["aof_base_size"] != "0" and
+                   info(raw)["aof_rewrite_in_progress"] == "0")
+        assert raw.cmd("INCR", "n") == count + 2
+    server.stop()
+    with start().raw() as raw:
+        assert raw.cmd("GET", "n") == b"%d" % (count + 2)
+
+
 # --- waiting ---
 
 def test_waitaof_arguments(start, server):
