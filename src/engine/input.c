@@ -256,11 +256,14 @@ static void finish_input(struct kv_client *c)
         return;
     bool pending = kv_out_pending(&c->out) > 0;
     bool send = (pending || c->flags & KV_CLIENT_CLOSE_AFTER) && !(c->flags & KV_CLIENT_WRITE_WAIT);
-    if (KV_UNLIKELY(send && c->flags & KV_CLIENT_BLOCKED))
-        kv_delivery_send_later(c); /* it may be served within the round: one write for both */
+    /* One that blocks may be served within the round: one write for both, and limits are for what
+     * is left then. */
+    bool later = send && c->flags & KV_CLIENT_BLOCKED;
+    if (KV_UNLIKELY(later))
+        kv_delivery_send_later(c);
     else if (send && !kv_client_send(c))
         return;
-    if (c->out.chunk_bytes > KV_CHUNK_BYTES)
+    if (c->out.chunk_bytes > KV_CHUNK_BYTES && !later)
         kv_client_check_limits(c);
     if (KV_LIKELY(!(c->flags & KV_CLIENT_READ_OFF)))
         return;

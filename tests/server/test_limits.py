@@ -287,3 +287,13 @@ def test_nobody_is_served_after_a_closed_limit(start_server):
         wait_until(lambda: info(conn, "connected_clients") == 1)
         assert conn.cmd("PING") == b"PONG"
         assert not isinstance(conn.cmd("EXISTS", "after"), Error)
+
+
+@pytest.mark.parametrize("last", [("PING",), ("BLPOP", "q", "0.01")])
+def test_output_that_can_be_sent_is_within_its_limit(start_server, last):
+    server = start_server("--client-output-buffer-limit", "normal 100kb 0 0")
+    with server.raw() as conn:
+        conn.cmd("SET", "k", b"x" * 150000)
+        conn.send(encode("GET", "k") + encode(*last))
+        assert conn.read() == b"x" * 150000
+        assert conn.read() == (b"PONG" if last == ("PING",) else None)
