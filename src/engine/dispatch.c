@@ -626,8 +626,9 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
     struct kv_tx *tx = c->tx;
     if (tx->writes && !kv_wait_for_snapshot(c))
         return KV_DISPATCH_PARKED;
-    if (tx->writes && kv_stream_active(&e->stream) &&
-        !kv_stream_too_small(e, tx->queue_bytes, tx->queue_len) &&
+    /* Looked at once: others make the ring larger meanwhile. */
+    bool grow = tx->writes && kv_stream_too_small(e, tx->queue_bytes, tx->queue_len);
+    if (tx->writes && !grow && kv_stream_active(&e->stream) &&
         !kv_wait_for_room(c, tx->queue_bytes, tx->queue_len))
         return KV_DISPATCH_PARKED;
     kv_lockset_clear(&w->locks);
@@ -641,12 +642,12 @@ static enum kv_dispatch dispatch_exec(struct kv_client *c, const struct kv_reque
     enum kv_cmd_mode mode = tx->mode;
     if (mode == KV_MODE_FREE && locks > 0)
         mode = KV_MODE_KEYS;
-    if (tx->writes && kv_stream_too_small(e, tx->queue_bytes, tx->queue_len))
+    if (grow)
         mode = KV_MAX(mode, KV_MODE_ALONE);
     enum kv_hold hold = kv_acquire(c, mode);
     if (hold == KV_HOLD_PARKED)
         return KV_DISPATCH_PARKED;
-    if (mode >= KV_MODE_ALONE && kv_stream_too_small(e, tx->queue_bytes, tx->queue_len))
+    if (grow)
         kv_stream_grow(e, tx->queue_bytes, tx->queue_len);
 
     struct kv_out_mark mark = kv_out_mark(&c->out);
