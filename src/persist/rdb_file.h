@@ -109,6 +109,8 @@ struct kv_rdb_walk {
     void (*begin)(void *arg, struct kv_rdb_reader *r);
     /* Name and value of a key of this form are next: takes both. */
     bool (*key)(void *arg, struct kv_rdb_reader *r, uint8_t form);
+    /* What is told of a key before it has a fault; true: the key was taken in another way. */
+    bool (*apart)(void *arg, struct kv_rdb_reader *r);
     /* What begins is no key; its first byte was taken. */
     bool (*other)(void *arg, struct kv_rdb_reader *r);
 };

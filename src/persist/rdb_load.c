@@ -340,11 +340,18 @@ static bool is_other(uint8_t byte)
     }
 }
 
+/* Something before a key has a fault: whoever walks may know a way to take them. */
+static bool walk_apart(struct loading *f)
+{
+    f->pending = false;
+    return f->l->walk != NULL && f->l->walk->apart(f->l->arg, f->r);
+}
+
 static bool take_record(struct loading *f, uint8_t byte)
 {
     bool of_key;
     if (!take_of_key(f, byte, &of_key))
-        return false;
+        return walk_apart(f);
     if (of_key) {
         f->pending = true;
         return true;
@@ -361,6 +368,8 @@ bool kv_rdb_next_record(struct kv_rdb_reader *r, struct kv_rdb_load *l,
         if (!kv_rdb_take_byte(r, &f.next.form) || !take_of_key(&f, f.next.form, &of_key))
             return false;
     } while (of_key);
+    if (f.next.form == KV_RDB_OP_EOF || is_other(f.next.form))
+        return KV_RDB_BAD(r, "what is told of a key is not followed by one");
     if (!kv_rdb_take_string(r, name, true))
         return false;
     f.next.name = name->text;
@@ -400,8 +409,11 @@ static bool take_all(struct loading *f)
             return false;
         if (f->l->walk != NULL && !f->pending)
             f->l->walk->begin(f->l->arg, f->r);
-        if (!kv_rdb_take_byte(f->r, &byte))
-            return false;
+        if (!kv_rdb_take_byte(f->r, &byte)) {
+            if (!f->pending || !walk_apart(f))
+                return false;
+            continue;
+        }
         if (byte == KV_RDB_OP_EOF)
             return (f->l->walk == NULL || f->l->walk->other(f->l->arg, f->r)) && take_tail(f);
         if (!take_record(f, byte))

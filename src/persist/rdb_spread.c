@@ -500,6 +500,14 @@ static void begin_record(void *arg, struct kv_rdb_reader *r)
     }
 }
 
+/* The record that begins is too long, or damaged. A pipe cannot be gone back in. */
+static bool read_apart(void *arg, struct kv_rdb_reader *r)
+{
+    if (r->source_bytes == UINT64_MAX || (r->err != KV_ERR_LIMIT && r->err != KV_ERR_SYNTAX))
+        return false;
+    return load_apart(arg, r->start_offset + (uint64_t)(r->anchor - r->start));
+}
+
 static bool walk_over_key(void *arg, struct kv_rdb_reader *r, uint8_t form)
 {
     struct kv_spread *s = arg;
@@ -513,10 +521,7 @@ static bool walk_over_key(void *arg, struct kv_rdb_reader *r, uint8_t form)
         }
         return true;
     }
-    /* Too long, or damaged. A pipe cannot be gone back in. */
-    if (r->source_bytes == UINT64_MAX || (r->err != KV_ERR_LIMIT && r->err != KV_ERR_SYNTAX))
-        return false;
-    return load_apart(s, r->start_offset + (uint64_t)(r->anchor - r->start));
+    return read_apart(s, r);
 }
 
 static bool walk_over_other(void *arg, struct kv_rdb_reader *r)
@@ -528,7 +533,7 @@ static bool walk_over_other(void *arg, struct kv_rdb_reader *r)
     return true;
 }
 
-static const struct kv_rdb_walk walk = {begin_record, walk_over_key, walk_over_other};
+static const struct kv_rdb_walk walk = {begin_record, walk_over_key, read_apart, walk_over_other};
 
 static bool report(void *arg, const struct kv_rdb_load *l, uint64_t offset)
 {

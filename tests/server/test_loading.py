@@ -418,6 +418,43 @@ def test_a_key_that_comes_twice_is_a_fault(start_server, folder, long):
     assert fault_at_start(start_server, folder) == ("a key comes twice", str(head + 7))
 
 
+def metadata(length):
+    """Of a module, for the next key: a string of this length."""
+    return b"\xf3" + rdb.length(1) + b"abcd" + rdb.length(5) + rdb.string(b"m" * length) + b"\0"
+
+
+@pytest.mark.kvik_only
+def test_what_is_told_of_a_key_may_be_longer_than_a_block(start_server, folder):
+    block = 256 << 10
+    due = b"\xfc" + struct.pack("<q", 1)
+    later = b"\xfc" + struct.pack("<q", 4102444800000)
+    told = [metadata(300000), metadata(100000) * 4, later + metadata(block), due + metadata(300000),
+            metadata(300000) + due, *[metadata(block - by) for by in range(0, 40, 3)],
+            b"\xf8\x01" * 200000, metadata(600000) + b"\xf8\x01\xf9\x07", later]
+    records = strings(KEYS) + b"".join(
+        before + b"\0" + rdb.string(b"told:%d" % i) + rdb.string(b"%d" % i)
+        for i, before in enumerate(told))
+    (folder / "dump.rdb").write_bytes(rdb.rdb_file(records, crc=0))
+    server = start_server("--dir", folder)
+    with server.raw(timeout=60) as conn:
+        assert conn.cmd("DBSIZE") == KEYS + len(told) - 2
+        for i, before in enumerate(told):
+            assert conn.cmd("GET", "told:%d" % i) == (None if due in before else b"%d" % i)
+            assert conn.cmd("PEXPIRETIME", "told:%d" % i) == (
+                -2 if due in before else 4102444800000 if later in before else -1)
+
+
+@pytest.mark.kvik_only
+@pytest.mark.parametrize("then, fault", [
+    (b"\xfe\1", (1, "what is told of a key is not followed by one")),
+    (b"\x63" + rdb.string(b"k"), (3, "value type 99 is not known"))], ids=["database", "key"])
+def test_a_fault_behind_something_long_that_is_told_of_a_key(start_server, folder, then, fault):
+    told = strings(KEYS) + metadata(300000) + b"\xf8\1"
+    (folder / "dump.rdb").write_bytes(rdb.rdb_file(told + then, crc=0))
+    head = len(rdb.rdb_file(told, crc=0)) - 9
+    assert fault_at_start(start_server, folder) == (fault[1], str(head + fault[0]))
+
+
 def lengths_around_a_block():
     """Values of the lengths at which a record just fits into what is read at once, or does not."""
     block = 256 << 10
