@@ -42,6 +42,8 @@ enum kv_rdb_result kv_rdb_put_built(struct kv_view *v, struct kv_rdb_reader *r,
 {
     enum kv_err err;
     switch (b->kind) {
+    case KV_RDB_BUILT_NOTHING:
+        return KV_RDB_EMPTY;
     case KV_RDB_BUILT_TEXT:
         /* Where due entries stay, one that nobody sees may be there. */
         if (t->entry == NULL && !(v->flags & KV_VIEW_NO_EXPIRE))

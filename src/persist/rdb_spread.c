@@ -456,16 +456,17 @@ static bool build_apart(struct kv_spread *s, uint64_t offset)
     nowhere.expiry = record.expiry;
     s->apart.built = &a.built;
     enum kv_rdb_result result = kv_rdb_take_value(&s->apart, record.form, &nowhere);
-    if (result != KV_RDB_PUT) {
-        s->load->empty += result == KV_RDB_EMPTY;
-        return result == KV_RDB_EMPTY;
-    }
+    /* That the key comes twice would be an earlier fault than one of its value. */
+    if (result != KV_RDB_PUT)
+        a.built = (struct kv_rdb_built){.kind = KV_RDB_BUILT_NOTHING};
     bool put = run_dry(s) && !atomic_load(&s->faulty);
     if (put) {
         kv_spread_post(s, put_apart, &a);
         put = kv_spread_wait(s);
     }
     kv_rdb_built_release(&a.built);
+    if (result == KV_RDB_FAILED)
+        return false;
     return put || kv_rdb_fail(r, KV_ERR_CLOSED, "loading was given up");
 }
 
@@ -547,8 +548,9 @@ static void choose_fault(struct kv_spread *s)
     struct kv_rdb_reader *r = s->source;
     for (uint32_t i = 0; i < s->lane_count; i++) {
         const struct kv_rdb_reader *lane = &s->lanes[i].reader;
+        /* At the same offset: the key of a damaged value comes twice. */
         if (lane->err == KV_OK ||
-            (r->err != KV_OK && r->err != KV_ERR_CLOSED && r->fault_offset <= lane->fault_offset))
+            (r->err != KV_OK && r->err != KV_ERR_CLOSED && r->fault_offset < lane->fault_offset))
             continue;
         r->err = lane->err;
         r->fault_offset = lane->fault_offset;

@@ -39,6 +39,7 @@ struct kv_rdb_built {
         KV_RDB_BUILT_BYTES,   /* a packed collection: type, encoding, bytes, due */
         KV_RDB_BUILT_LARGE,   /* a structure: type, encoding, large */
         KV_RDB_BUILT_FOREIGN, /* type, form, module, bytes */
+        KV_RDB_BUILT_NOTHING, /* a collection without members: none of them */
     } kind;
     enum kv_type type;
     enum kv_encoding encoding;

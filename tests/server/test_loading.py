@@ -418,6 +418,23 @@ def test_a_key_that_comes_twice_is_a_fault(start_server, folder, long):
     assert fault_at_start(start_server, folder) == ("a key comes twice", str(head + 7))
 
 
+@pytest.mark.kvik_only
+@pytest.mark.parametrize("what", ["damaged", "of no known form", "cut off", "empty"])
+def test_a_key_that_comes_twice_is_told_before_what_its_value_has(start_server, folder, what):
+    """Values that are too long to be handed over, or seem to be damaged, are read before the key is
+    looked for."""
+    item = rdb.string(b"x" * 300)
+    nothing = rdb.length(2) + rdb.string(rdb.listpack([]))
+    form, value = {"damaged": (2, rdb.length(2000) + item * 2000),
+                   "of no known form": (0x63, item),
+                   "cut off": (0, rdb.length(10**6) + item),
+                   "empty": (18, rdb.length(40000) + nothing * 40000)}[what]
+    again = bytes([form]) + rdb.string(b"key:7") + value
+    head = len(rdb.rdb_file(strings(KEYS))) - 9
+    (folder / "dump.rdb").write_bytes(rdb.rdb_file(strings(KEYS) + again, crc=0))
+    assert fault_at_start(start_server, folder) == ("a key comes twice", str(head + 7))
+
+
 def metadata(length):
     """Of a module, for the next key: a string of this length."""
     return b"\xf3" + rdb.length(1) + b"abcd" + rdb.length(5) + rdb.string(b"m" * length) + b"\0"
