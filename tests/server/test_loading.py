@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from process import TIME_SCALE, free_port, kvik_binary
+from process import REFERENCE, TIME_SCALE, free_port, kvik_binary
 from raw import Closed, Error
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "persist"))
@@ -508,6 +508,78 @@ def test_records_of_any_length(start_server, folder, pipe):
             assert conn.cmd("GET", "long:%d" % i) == value
             assert conn.cmd("PEXPIRETIME", "long:%d" % i) == 4102444800000
             assert conn.cmd("GET", "short:%d" % i) == b"%d" % i
+
+
+def text_around_a_block(generate):
+    """Mostly short; else so long that the record ends near a block's end, or is longer than one."""
+    block = 256 << 10
+    length = generate.choice((1, 3, 70, 300, generate.randrange(40000), block // 3,
+                              block + generate.randrange(-60, 60)))
+    text = generate.choice((b"a", b"bc", b"1")) * length
+    return rdb.lzf_literals(text) if generate.random() < 0.2 else rdb.string(text)
+
+
+def told_of_a_key(generate):
+    """Due times, idle times, counters; and whether the key is due."""
+    told, due = b"", False
+    for _ in range(generate.choice((0, 0, 1, 2))):
+        kind = generate.randrange(4)
+        due = kind == 0 or due and kind > 1
+        told += (b"\xfc" + struct.pack("<q", 1), b"\xfd" + struct.pack("<i", 2000000000),
+                 b"\xf8" + rdb.length(generate.randrange(10**5)), b"\xf9\x07")[kind]
+    return told, due
+
+
+def records_around_blocks(generate, count):
+    """Keys of several databases, with notes between them, and how many of them are not due."""
+    out, live = b"", 0
+    for i in range(count):
+        if i == 0 or generate.random() < 0.1:
+            out += b"\xfe" + rdb.length(generate.randrange(4)) + b"\xfb" + rdb.length(i) + b"\0"
+        if generate.random() < 0.1:
+            out += b"\xfa" + rdb.string(b"note") + text_around_a_block(generate)
+        told, due = told_of_a_key(generate)
+        live += not due
+        key = rdb.string(b"%d:" % i + b"k" * generate.choice((0, 5, 70, 300000)))
+        words = [b"%d-%d" % (j, generate.randrange(1000)) for j in range(generate.choice((1, 200)))]
+        form, value = generate.choice((
+            (0, text_around_a_block(generate)), (0, rdb.int_string(i, 4)),
+            (1, rdb.length(3) + b"".join(text_around_a_block(generate) for _ in range(3))),
+            (2, rdb.length(len(words)) + b"".join(map(rdb.string, words))),
+            (4, rdb.length(1) + rdb.string(b"field") + text_around_a_block(generate)),
+            (16, rdb.lzf_literals(rdb.listpack([w for word in words for w in (word, b"1")]))),
+            (18, rdb.length(2) + b"\1" + text_around_a_block(generate) +
+             b"\2" + rdb.string(rdb.listpack(words)))))
+        out += told + bytes([form]) + (rdb.int_string(10**6 + i, 4) if i % 9 == 0 else key) + value
+    return out, live
+
+
+@pytest.mark.kvik_only
+def test_files_and_pipes_are_loaded_alike_and_as_the_reference_does(start_server, folder):
+    seed = int(os.environ.get("SEED", random.randrange(10**6)))
+    print("SEED=%d" % seed)
+    records, live = records_around_blocks(random.Random(seed), 80)
+    data = rdb.rdb_file(records, crc=0)
+    found = []
+    for binary, threads, pipe in ((REFERENCE, 1, False), (None, 1, False), (None, 2, True),
+                                  (None, 4, False), (None, 4, True)):
+        path = folder / "dump.rdb"
+        feed = threading.Thread(target=path.write_bytes, args=(data,))
+        if pipe:
+            os.mkfifo(path)
+            feed.start()
+        else:
+            path.write_bytes(data)
+        server = start_server("--dir", folder, binary=binary, threads=threads)
+        if pipe:
+            feed.join()
+        with server.raw(timeout=60) as conn:
+            assert persistence(conn)["rdb_last_load_keys_loaded"] == str(live)
+            found.append(content(conn))
+            assert binary or conn.cmd("DEBUG", "CHECK") == b"OK"
+        server.stop()
+        path.unlink()
+    assert all(one == found[0] for one in found)
 
 
 @pytest.mark.kvik_only
