@@ -46,7 +46,6 @@ struct kv_rdb_writer {
     int fd;                     /* -1: in memory */
     uint64_t sync_bytes;        /* it writes out after each so many; 0: nobody asks it to */
     uint64_t stepped_bytes;     /* flushed ones that were told to be written out */
-    size_t yield_bytes;         /* gives the processor away after each so many; 0: never */
     bool compress;              /* strings by LZF where that is shorter (rdbcompression) */
     bool checksums;             /* rdbchecksum */
     uint32_t version;           /* highest that an entry in it needs (rdb_file.h) */

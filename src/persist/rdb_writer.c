@@ -16,7 +16,6 @@
 #include "persist/rdb_io.h"
 #include "persist/rdb_write.h"
 #include <errno.h>
-#include <sched.h>
 #include <unistd.h>
 
 #define FLUSH_BYTES ((size_t)256 << 10)
@@ -103,32 +102,17 @@ void kv_rdb_writer_clear(struct kv_rdb_writer *w)
     w->checksum = 0;
 }
 
-static enum kv_err write_piece(struct kv_rdb_writer *w, const char *bytes, size_t len)
-{
-    enum kv_err err = kv_file_write_all(w->fd, bytes, len);
-    if (err != KV_OK)
-        return err;
-    w->flushed_bytes += len;
-    while (err == KV_OK && w->sync_bytes != 0 &&
-           w->flushed_bytes - w->stepped_bytes >= w->sync_bytes) {
-        err = kv_file_sync_step(w->fd, w->first_offset + w->stepped_bytes, w->sync_bytes);
-        w->stepped_bytes += w->sync_bytes;
-    }
-    return err;
-}
-
 /* Hands bytes to the descriptor. */
 static enum kv_err write_out(struct kv_rdb_writer *w, const void *bytes, size_t len)
 {
-    const char *at = bytes;
-    enum kv_err err = KV_OK;
-    while (len != 0 && err == KV_OK) {
-        size_t piece = w->yield_bytes != 0 ? KV_MIN(len, w->yield_bytes) : len;
-        err = write_piece(w, at, piece);
-        at += piece;
-        len -= piece;
-        if (w->yield_bytes != 0)
-            sched_yield();
+    enum kv_err err = kv_file_write_all(w->fd, bytes, len);
+    if (err == KV_OK) {
+        w->flushed_bytes += len;
+        while (err == KV_OK && w->sync_bytes != 0 &&
+               w->flushed_bytes - w->stepped_bytes >= w->sync_bytes) {
+            err = kv_file_sync_step(w->fd, w->first_offset + w->stepped_bytes, w->sync_bytes);
+            w->stepped_bytes += w->sync_bytes;
+        }
     }
     if (err != KV_OK)
         note_failure(w, err);

@@ -41,7 +41,6 @@
 #include <unistd.h>
 
 #define LARGE_BYTES ((size_t)64 << 10) /* longer strings are not copied by workers */
-#define YIELD_BYTES ((size_t)32 << 10) /* written in one go: 10 to 20 us */
 #define RETRY_MS 5000
 
 struct kv_saver {
@@ -336,7 +335,6 @@ static void write_file(struct kv_saver *s, int fd)
     w.compress = s->compress;
     w.checksums = s->checksums && !s->job.commands;
     w.sync_bytes = s->incremental_sync ? KV_RDB_SYNC_BYTES : 0;
-    w.yield_bytes = YIELD_BYTES;
     if (!s->job.commands)
         kv_rdb_put_head(&w, &notes, &kept);
     else
