@@ -55,7 +55,8 @@ def test_one_sample_a_second_is_the_longest(watched):
     history = control.cmd("LATENCY", "HISTORY", "command")
     times = [when for when, _ms in history]
     assert times == sorted(set(times))
-    assert max(ms for _when, ms in history) >= 100
+    # Whole milliseconds by another clock than the one that ends the sleep.
+    assert max(ms for _when, ms in history) >= 99
     assert control.cmd("LATENCY", "LATEST")[0][3] == max(ms for _when, ms in history)
 
 

@@ -229,6 +229,21 @@ LEFT_OUT = {"shutdown", "debug", "quit", "hello", "auth", "reset", "client|pause
             "client|kill", "client|no-evict", "config|set", "config|rewrite", "monitor"}
 
 
+BLOCKING = {b"BLPOP", b"BRPOP", b"BLMOVE", b"BLMOVEM", b"BRPOPLPUSH", b"BZPOPMIN", b"BZPOPMAX", b"WAIT",
+            b"WAITAOF", b"BLMPOP", b"BZMPOP"}
+
+
+def waits_long(words):
+    """A line that was spoiled may have any number as its timeout."""
+    name = words[0].upper()
+    if name not in BLOCKING:
+        return False
+    try:
+        return not 0 < float(words[1] if name in (b"BLMPOP", b"BZMPOP") else words[-1]) <= 1
+    except (ValueError, IndexError):
+        return False
+
+
 @pytest.mark.timeout(240)
 def test_dataset_returns_after_lines_of_all_commands(server, start):
     print("SEED=%d" % SEED)
@@ -241,7 +256,8 @@ def test_dataset_returns_after_lines_of_all_commands(server, start):
             try:
                 for _ in range(40):
                     conn = rng.choice(conns)
-                    lines = [words for _, words in maker.sequence(rng.randrange(1, 30))]
+                    lines = [words for _, words in maker.sequence(rng.randrange(1, 30))
+                             if not waits_long(words)]
                     conn.send(b"".join(encode(*words) for words in lines))
                     for _ in lines:
                         conn.read()
