@@ -18,6 +18,8 @@
  */
 #include "engine/hotkeys.h"
 #include "base/clock.h"
+#include "base/number.h"
+#include "engine/delivery.h"
 #include "engine/worker.h"
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -411,19 +413,12 @@ bool kv_hotkeys_report(struct kv_engine *e, struct kv_hotkeys_report *out)
 
 /* --- the dearest keys --- */
 
-static int compare_bytes(struct kv_slice a, struct kv_slice b)
-{
-    size_t len = KV_MIN(a.len, b.len);
-    int order = len > 0 ? memcmp(a.ptr, b.ptr, len) : 0;
-    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
-}
-
 static int compare_keys(const void *a, const void *b)
 {
     const struct kv_hotkeys_item *x = a, *y = b;
     if (x->hash != y->hash)
         return x->hash < y->hash ? -1 : 1;
-    return compare_bytes(x->key, y->key);
+    return kv_slice_compare(x->key, y->key);
 }
 
 static int compare_costs(const void *a, const void *b)
@@ -431,7 +426,7 @@ static int compare_costs(const void *a, const void *b)
     const struct kv_hotkeys_item *x = a, *y = b;
     if (x->cost != y->cost)
         return x->cost > y->cost ? -1 : 1;
-    return compare_bytes(x->key, y->key);
+    return kv_slice_compare(x->key, y->key);
 }
 
 /* Sorted by key: what several workers know of a key becomes one item. Returns how many are left. */
@@ -514,19 +509,11 @@ static void spread(struct kv_hotkeys_sketch *s, const struct kv_call *call, uint
         kv_hotkeys_sketch_add(s, &call->keys[i], cost / count);
 }
 
-static uint64_t digits(uint64_t number)
-{
-    uint64_t count = 1;
-    for (; number >= 10; number /= 10)
-        count++;
-    return count;
-}
-
 static uint64_t request_bytes(const struct kv_slice *argv, int argc)
 {
-    uint64_t bytes = 1 + digits((uint64_t)argc) + 2;
+    uint64_t bytes = 1 + kv_int_digits(argc) + 2;
     for (int i = 0; i < argc; i++)
-        bytes += 1 + digits(argv[i].len) + 2 + argv[i].len + 2;
+        bytes += kv_payload_bulk_len(argv[i].len);
     return bytes;
 }
 

@@ -105,7 +105,6 @@ struct kv_rdb_reader {
     struct kv_rdb_bytes buf;     /* of a file descriptor */
     struct kv_rdb_bytes *record; /* gets the bytes that are taken; NULL: nobody wants them */
     const uint8_t *recorded;     /* up to here it has them */
-    size_t record_limit;         /* length that the record must not pass; 0: none */
     const uint8_t *anchor;       /* bytes from here on stay in the window; NULL: from `at` on */
     /* Of a descriptor: where the window goes when it moves, or NULL (given up), with `block_arg`.
      * NULL: it has one place, `buf`. */
@@ -113,8 +112,8 @@ struct kv_rdb_reader {
     void *block_arg;
     const atomic_bool *given_up; /* asked whenever a descriptor is read; NULL: never */
     enum kv_err err;             /* first fault: KV_ERR_SYNTAX, KV_ERR_IO, KV_ERR_NOMEM,
-                                    KV_ERR_LIMIT (the record's, or what is anchored is longer than
-                                    the window) or KV_ERR_CLOSED (given up) */
+                                    KV_ERR_LIMIT (what is anchored is longer than the window) or
+                                    KV_ERR_CLOSED (given up) */
     uint64_t fault_offset;
     char fault[KV_RDB_FAULT_TEXT];
 };
@@ -162,9 +161,8 @@ bool kv_rdb_at_end(struct kv_rdb_reader *r);         /* nothing is left */
 uint64_t kv_rdb_left(const struct kv_rdb_reader *r); /* bytes; UINT64_MAX: not known */
 void kv_rdb_string_release(struct kv_rdb_string *s);
 
-/* Between the two, `into` gets a copy of all bytes that are taken; one at a time. KV_ERR_LIMIT when
- * it would become longer than `limit`; 0: any length. */
-void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into, size_t limit);
+/* Between the two, `into` gets a copy of all bytes that are taken; one at a time. */
+void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into);
 bool kv_rdb_record_end(struct kv_rdb_reader *r) KV_MUST_CHECK;
 
 #endif

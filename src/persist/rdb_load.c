@@ -112,7 +112,7 @@ static bool keep_record(struct loading *f, uint8_t opcode)
     if (to != NULL) {
         if (!kv_rdb_bytes_append(to, &opcode, 1))
             return kv_rdb_fail_memory(f->r);
-        kv_rdb_record_begin(f->r, to, 0);
+        kv_rdb_record_begin(f->r, to);
     }
     bool walked = opcode == KV_RDB_OP_MODULE_AUX
                       ? kv_rdb_take_len(f->r, &module) && kv_rdb_skip_module_parts(f->r)

@@ -130,18 +130,15 @@ static bool add_to_record(struct kv_rdb_reader *r)
     if (r->record == NULL)
         return true;
     size_t more = (size_t)(r->at - r->recorded);
-    if (r->record_limit != 0 && r->record->len + more > r->record_limit)
-        return kv_rdb_fail(r, KV_ERR_LIMIT, "more was recorded than there is room for");
     bool added = kv_rdb_bytes_append(r->record, r->recorded, more);
     r->recorded = r->at;
     return added || kv_rdb_fail_memory(r);
 }
 
-void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into, size_t limit)
+void kv_rdb_record_begin(struct kv_rdb_reader *r, struct kv_rdb_bytes *into)
 {
     KV_ASSERT(r->record == NULL);
     r->record = into;
-    r->record_limit = limit;
     r->recorded = r->at;
 }
 

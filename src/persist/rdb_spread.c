@@ -34,7 +34,6 @@
 #include "engine/lockset.h"
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <time.h>
 
 #define BLOCKS 6u

@@ -48,7 +48,7 @@ static enum kv_rdb_result take_foreign(struct kv_rdb_loader *l, uint8_t form,
     struct kv_rdb_reader *r = l->reader;
     uint64_t module = 0;
     l->list.len = 0;
-    kv_rdb_record_begin(r, &l->list, 0);
+    kv_rdb_record_begin(r, &l->list);
     bool walked = kv_rdb_skip_foreign(r, form, &module);
     if (!kv_rdb_record_end(r) || !walked)
         return KV_RDB_FAILED;

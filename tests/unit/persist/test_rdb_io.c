@@ -217,7 +217,7 @@ START_TEST(what_is_taken_can_be_recorded)
     lseek(fd, 0, SEEK_SET);
     kv_rdb_reader_init_fd(&r, fd);
     ck_assert(kv_rdb_skip(&r, 1000));
-    kv_rdb_record_begin(&r, &copy, 0);
+    kv_rdb_record_begin(&r, &copy);
     ck_assert(kv_rdb_skip(&r, bytes - 3000));
     ck_assert(kv_rdb_record_end(&r));
     ck_assert(kv_rdb_skip(&r, 2000));
